@@ -1,0 +1,1 @@
+"""Scoped key-value storage: locations, domains, scopes, locks and atomic updates over any backend."""

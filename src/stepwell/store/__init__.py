@@ -1,0 +1,1 @@
+"""The primitive everything stateful stands on: ordered, transactional JSON entries per namespace."""
