@@ -206,7 +206,7 @@ def _step(key: str) -> str:
     return f".{key}" if _IDENTIFIER.match(key) else f"[{json.dumps(key[:80])}]"
 
 
-class _Refused(Exception):  # noqa: N818  (never leaves this module)
+class _Refused(Exception):
     pass
 
 

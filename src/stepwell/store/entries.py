@@ -12,6 +12,8 @@ class Domain(StrEnum):
     PERSISTENT_VALUE = "persistent_value"
     CONVERSATION = "conversation"
 
+    __hash__ = str.__hash__  # Enum's own is Python code, and namespaces are looked up on every call
+
 
 class Scope(StrEnum):
     """What a namespace belongs to. `GLOBAL` and `WORKFLOW` exist only under the workflow scope model."""
@@ -20,6 +22,8 @@ class Scope(StrEnum):
     CONVERSATION = "conversation"
     GLOBAL = "global"
     WORKFLOW = "workflow"
+
+    __hash__ = str.__hash__
 
 
 class Namespace(NamedTuple):

@@ -1,0 +1,330 @@
+"""One SQLite database file: connections, write transactions, migrations, and errors in our words.
+
+Entries and run journals are both kept in such files. A connection reads in WAL mode beside writers; every write
+transaction begins `IMMEDIATE`, so it never fails half-way for want of a lock, and is durable when it returns
+(`synchronous=FULL`).
+"""
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+from typing import Any, NamedTuple
+
+from stepwell.errors import SchemaTooNew, StepwellError, StorageCorrupt, StorageUnavailable
+from stepwell.store.file_lock import SETUP, LockFile, Pause, offset_of
+
+PAGE_SIZE = 8_192
+WAL_LIMIT_BYTES = 16 * 1024 * 1024
+BUSY_SECONDS = 30.0
+MAX_IDLE_READERS = 8
+
+Migration = Callable[[sqlite3.Connection], None]
+
+
+class FileFacts(NamedTuple):
+    """What `doctor` wants to know of a database file. Sizes are bytes; `problems` is empty for a sound file."""
+
+    path: str
+    schema: int
+    size: int
+    wal_size: int
+    problems: list[str]
+
+
+class SqliteFile:
+    """A database file that is opened (and created or migrated) on first use.
+
+    Args:
+        path: the file; its folder is created with mode 0700, the file with 0600.
+        migrations: statement-by-statement steps; number n brings version n-1 to n.
+
+    Raises (on use):
+        SchemaTooNew: the file is from a newer version; it is left alone.
+        StorageCorrupt: the file is damaged or no database.
+        StorageUnavailable: it cannot be opened, read or written; nothing was changed.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], migrations: Sequence[Migration]) -> None:
+        self.path = os.fspath(path)
+        self._migrations = migrations
+        self._readers: deque[sqlite3.Connection] = deque()
+        self._writer: sqlite3.Connection | None = None
+        self._mutex = threading.RLock()
+        self._locks: LockFile | None = None
+        self._ready = False
+        self._closed = False
+        _files.add(self)
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def borrow(self) -> sqlite3.Connection:
+        """A connection for reading; give it back with `give_back`. Statements run to their end: no open cursors."""
+        try:
+            return self._readers.pop()
+        except IndexError:
+            return self._connect_reader()
+
+    def give_back(self, connection: sqlite3.Connection) -> None:
+        """Return a borrowed connection to the pool."""
+        if self._closed or len(self._readers) >= MAX_IDLE_READERS:
+            connection.close()
+        else:
+            self._readers.append(connection)
+
+    def read(self, operation: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Run `operation` on a borrowed connection, with errors translated."""
+        connection = self.borrow()
+        try:
+            result = operation(connection)
+        except sqlite3.Error as error:
+            connection.close()
+            raise self.translate(error) from error
+        except BaseException:
+            connection.close()
+            raise
+        self.give_back(connection)
+        return result
+
+    def _connect_reader(self) -> sqlite3.Connection:
+        self._open()
+        try:
+            return self._connect(read_only=True)
+        except sqlite3.Error as error:
+            raise self.translate(error) from error
+
+    # -- writing -------------------------------------------------------------------------------------------------
+
+    def transaction(self, operation: Callable[[sqlite3.Connection], Any]) -> Any:
+        """Run `operation` in one durable write transaction: committed when this returns, undone when it raises."""
+        self._open()
+        with self._mutex:
+            connection = self._writing_connection()
+            try:
+                _begin(connection)
+                try:
+                    result = operation(connection)
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
+            except sqlite3.Error as error:
+                self._writer = None
+                connection.close()
+                raise self.translate(error) from error
+            return result
+
+    def _writing_connection(self) -> sqlite3.Connection:
+        if self._closed:
+            raise StorageUnavailable(f"the store {self.path} is closed")
+        if self._writer is None:
+            try:
+                self._writer = self._connect(read_only=False)
+            except sqlite3.Error as error:
+                raise self.translate(error) from error
+        return self._writer
+
+    # -- locks ---------------------------------------------------------------------------------------------------
+
+    def locks(self) -> LockFile:
+        """The lock file beside the database."""
+        locks = self._locks
+        if locks is None:
+            with self._mutex:
+                self._make_folder()
+                locks = self._locks = LockFile.at(f"{self.path}.lock")
+        return locks
+
+    # -- opening ---------------------------------------------------------------------------------------------------
+
+    def _open(self) -> None:
+        if self._ready:
+            return
+        if self._closed:
+            raise StorageUnavailable(f"the store {self.path} is closed")
+        with self._mutex:
+            try:
+                if self._version() != len(self._migrations):
+                    self._migrate()
+            except sqlite3.Error as error:
+                raise self.translate(error) from error
+            self._ready = True
+
+    def _version(self) -> int:
+        """The file's schema version; 0 if there is no file or an empty one. Refuses newer ones."""
+        try:
+            size = os.stat(self.path).st_size
+        except FileNotFoundError:
+            return 0
+        except OSError as error:
+            raise StorageUnavailable(f"{self.path} cannot be read: {error.strerror}", path=self.path) from None
+        if size == 0:
+            return 0
+        connection = self._connect(read_only=True)
+        try:
+            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        finally:
+            connection.close()
+        if version > len(self._migrations):
+            raise SchemaTooNew(
+                f"{self.path} has schema version {version}; this stepwell knows up to {len(self._migrations)}",
+                found=version,
+                known=len(self._migrations),
+                path=self.path,
+            )
+        return version
+
+    def _migrate(self) -> None:
+        self._make_folder()
+        locks = self.locks()
+        ticket = locks.acquire(offset_of(SETUP), BUSY_SECONDS, f"the set-up of {self.path}")
+        try:
+            version = self._version()
+            if version == len(self._migrations):
+                return
+            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            connection = self._connect(read_only=False)
+            try:
+                connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
+                connection.execute("PRAGMA journal_mode=WAL")
+                if version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+                    raise StorageCorrupt(
+                        f"{self.path} is a database, but not one of stepwell's",
+                        hint="move it away, or point stepwell at another data folder",
+                        path=self.path,
+                    )
+                for number in range(version, len(self._migrations)):
+                    _begin(connection)
+                    try:
+                        self._migrations[number](connection)
+                        connection.execute(f"PRAGMA user_version={number + 1}")
+                        connection.execute("COMMIT")
+                    except BaseException:
+                        if connection.in_transaction:
+                            connection.execute("ROLLBACK")
+                        raise
+            finally:
+                connection.close()
+        except OSError as error:
+            raise StorageUnavailable(f"{self.path} cannot be created: {error.strerror}", path=self.path) from None
+        finally:
+            locks.release(ticket)
+
+    def _make_folder(self) -> None:
+        folder = os.path.dirname(os.path.abspath(self.path))
+        try:
+            os.makedirs(folder, mode=0o700, exist_ok=True)
+        except OSError as error:
+            raise StorageUnavailable(
+                f"the data folder {folder} cannot be created: {error.strerror}",
+                hint="set STEPWELL_HOME to a folder you may write to",
+                path=folder,
+            ) from None
+
+    def _connect(self, *, read_only: bool) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+        try:
+            if read_only:
+                connection.execute("PRAGMA query_only=1")
+            else:
+                connection.execute("PRAGMA synchronous=FULL")
+                connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
+                connection.execute("PRAGMA busy_timeout=0")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    # -- the rest ------------------------------------------------------------------------------------------------
+
+    def facts(self) -> FileFacts:
+        """Size, schema and soundness, for `doctor`. Reads the whole file."""
+
+        def operation(connection: sqlite3.Connection) -> FileFacts:
+            version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)").fetchall()]
+            return FileFacts(
+                self.path,
+                version,
+                os.stat(self.path).st_size,
+                _size(f"{self.path}-wal"),
+                [problem for problem in found if problem != "ok"],
+            )
+
+        return self.read(operation)  # type: ignore[no-any-return]
+
+    def translate(self, error: sqlite3.Error) -> StepwellError:
+        """A database error in our words."""
+        name = getattr(error, "sqlite_errorname", "") or ""
+        text = str(error)
+        if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_FORMAT")) or "no such table" in text:
+            return StorageCorrupt(f"{self.path} is damaged or not a stepwell store: {text}", path=self.path)
+        if name.startswith("SQLITE_FULL"):
+            hint = "free some disk space; nothing was written, so the same call can be made again"
+        elif name.startswith("SQLITE_READONLY") or "unable to open" in text:
+            hint = "check the permissions of the file and its folder"
+        elif name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+            hint = "another process keeps the file busy: try again"
+        else:
+            hint = "try again; run `stepwell doctor` if it stays"
+        return StorageUnavailable(f"{self.path} cannot be used now: {text}", hint=hint, path=self.path)
+
+    def close(self) -> None:
+        """Close every connection. Using the file again raises `StorageUnavailable`."""
+        with self._mutex:
+            self._closed = True
+            self._ready = False
+            while self._readers:
+                self._readers.pop().close()
+            if self._writer is not None:
+                self._writer.close()
+                self._writer = None
+
+    def _forget(self) -> None:
+        """In a forked child: start afresh. Inherited connections are kept but never touched, not even to close."""
+        _inherited.append((self._readers, self._writer))
+        self._readers = deque()
+        self._writer = None
+        self._mutex = threading.RLock()
+        self._locks = None
+
+
+def _begin(connection: sqlite3.Connection) -> None:
+    """`BEGIN IMMEDIATE`, polling faster than SQLite's own busy handler: writers in other processes are brief."""
+    deadline = monotonic() + BUSY_SECONDS
+    pause = Pause()
+    while True:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError as error:
+            if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY or monotonic() > deadline:
+                raise
+            sleep(pause.next())
+        else:
+            return
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+_files: "weakref.WeakSet[SqliteFile]" = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def _after_fork() -> None:
+    for file in tuple(_files):
+        file._forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
