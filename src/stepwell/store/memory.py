@@ -2,12 +2,12 @@
 
 import asyncio
 import threading
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from time import monotonic
 
 from stepwell.errors import Conflict, LockTimeout, StorageUnavailable
 from stepwell.identifiers import now_micros
+from stepwell.store.backend import Lease
 from stepwell.store.entries import (
     NO_SOURCE,
     Change,
@@ -30,7 +30,7 @@ _FOREIGN_LOCK_WAIT = 30.0
 class _Entries:
     """One namespace's entries."""
 
-    __slots__ = ("holder", "lease", "records", "revision", "tombstones", "updated_at", "waiters")
+    __slots__ = ("holder", "lease", "records", "revision", "tombstones", "updated_at")
 
     def __init__(self) -> None:
         self.records: dict[str, Record] = {}
@@ -39,7 +39,6 @@ class _Entries:
         self.updated_at = 0
         self.lease: MemoryLease | None = None
         self.holder: Holder | None = None
-        self.waiters: deque[Callable[[], None]] = deque()
 
 
 class MemoryLease:
@@ -97,7 +96,7 @@ class MemoryBackend:
         writes: Sequence[Write],
         *,
         source: Source = NO_SOURCE,
-        lease: MemoryLease | None = None,
+        lease: Lease | None = None,
     ) -> Committed:
         deadline = monotonic() + _FOREIGN_LOCK_WAIT
         while True:

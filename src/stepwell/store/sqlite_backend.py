@@ -12,8 +12,10 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import suppress
 from time import monotonic
+from typing import cast
 
 from stepwell.errors import LockTimeout
+from stepwell.store.backend import Lease
 from stepwell.store.entries import (
     NO_SOURCE,
     Change,
@@ -98,14 +100,16 @@ class SqliteBackend:
         writes: Sequence[Write],
         *,
         source: Source = NO_SOURCE,
-        lease: SqliteLease | None = None,
+        lease: Lease | None = None,
     ) -> Committed:
         core = self.core
 
         def operation(connection: sqlite3.Connection) -> Committed:
             return core.apply(connection, ns, checks, writes, source)
 
-        future = self._writer.submit(operation, NamespaceAdmission(core.file.locks(), ns, lease))
+        future = self._writer.submit(
+            operation, NamespaceAdmission(core.file.locks(), ns, cast("SqliteLease | None", lease))
+        )
         committed = await asyncio.wrap_future(future)
         self._notify()
         return committed

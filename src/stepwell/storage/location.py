@@ -1,0 +1,246 @@
+"""Where a project's data lives: `ctx.storage.local`, `ctx.storage.server`, and the host location."""
+
+import os
+from enum import StrEnum
+from typing import Protocol
+
+from stepwell.errors import ConversationRequired, ScopeUnavailable, StorageForbidden
+from stepwell.storage.kv import KeyValue
+from stepwell.storage.scopes import WorkflowScopes
+from stepwell.storage.unavailable import UnavailableBackend
+from stepwell.store.backend import Backend
+from stepwell.store.entries import NO_SOURCE, Domain, Namespace, Scope, Source
+
+
+class DataStorage(StrEnum):
+    """A project's `data-storage` declaration: which locations it may address."""
+
+    LOCAL = "local"
+    SERVER = "server"
+    BOTH = "both"
+
+
+class ScopeModel(StrEnum):
+    """A project's `scope-model`: `project` has the scopes project and conversation, `workflow` is the older one."""
+
+    PROJECT = "project"
+    WORKFLOW = "workflow"
+
+
+class Stores(Protocol):
+    """The backends of one location."""
+
+    def backend(self, project_id: str | None, domain: Domain) -> Backend:
+        """The backend that holds a project's domain; None for namespaces without a project. Does no I/O."""
+        ...
+
+    async def close(self) -> None:
+        """Close every backend."""
+        ...
+
+
+class LocalStores:
+    """Local data: one SQLite file per project and kind of data.
+
+    Args:
+        kv_dir: folder of KV and conversation state.
+        persistent_value_dir: folder of persistent values and Knowledge. Never the KV files, also when both
+            folders are the same.
+    """
+
+    def __init__(self, kv_dir: str | os.PathLike[str], persistent_value_dir: str | os.PathLike[str]) -> None:
+        self.kv_dir = os.fspath(kv_dir)
+        self.persistent_value_dir = os.fspath(persistent_value_dir)
+        self._backends: dict[str, Backend] = {}
+
+    def path(self, project_id: str | None, domain: Domain) -> str:
+        """The database file of a project's domain."""
+        return local_path(self.kv_dir, self.persistent_value_dir, project_id, domain)
+
+    def backend(self, project_id: str | None, domain: Domain) -> Backend:
+        from stepwell.store.sqlite_backend import SqliteBackend
+
+        path = self.path(project_id, domain)
+        backend = self._backends.get(path)
+        if backend is None:
+            backend = self._backends.setdefault(path, SqliteBackend(path))
+        return backend
+
+    async def close(self) -> None:
+        for backend in self._backends.values():
+            await backend.close()
+
+
+def local_path(kv_dir: str, persistent_value_dir: str, project_id: str | None, domain: Domain) -> str:
+    """The database file of a project's domain. Project ids are UUIDs, so no path is built from free text."""
+    if domain is Domain.PERSISTENT_VALUE:
+        folder, ending = persistent_value_dir, "persistent"
+    else:
+        folder, ending = kv_dir, "kv"
+    return os.path.join(folder, f"{project_id or 'global'}.{ending}.sqlite")  # noqa: PTH118  (a light path)
+
+
+class MemoryStores:
+    """Data that lives as long as the process: for tests and scratch runs."""
+
+    def __init__(self) -> None:
+        self._backends: dict[tuple[str | None, bool], Backend] = {}
+
+    def backend(self, project_id: str | None, domain: Domain) -> Backend:
+        from stepwell.store.memory import MemoryBackend
+
+        kind = (project_id, domain is Domain.PERSISTENT_VALUE)
+        backend = self._backends.get(kind)
+        if backend is None:
+            backend = self._backends.setdefault(kind, MemoryBackend())
+        return backend
+
+    async def close(self) -> None:
+        for backend in self._backends.values():
+            await backend.close()
+
+
+class ProjectKeyValue(KeyValue):
+    """The project scope of a domain; `conversation` is the other scope."""
+
+    def __init__(self, backend: Backend, namespace: Namespace, conversation: KeyValue | None, source: Source) -> None:
+        super().__init__(backend, namespace, source=source)
+        self._conversation = conversation
+
+    @property
+    def conversation(self) -> KeyValue:
+        """The conversation scope.
+
+        Raises:
+            ConversationRequired: this run has no conversation.
+        """
+        if self._conversation is None:
+            raise ConversationRequired(f"{self.namespace.domain}.conversation needs a conversation id")
+        return self._conversation
+
+
+class StorageLocation:
+    """One location's data of a project: `kv` and `persistent_value`, each with `.conversation`."""
+
+    def __init__(
+        self,
+        name: str,
+        stores: Stores | None,
+        project_id: str,
+        conversation_id: str | None,
+        source: Source,
+    ) -> None:
+        self.name = name
+        self.project_id = project_id
+        self._stores = stores
+        self.kv = self._project(Domain.KV, conversation_id, source)
+        self.persistent_value = self._project(Domain.PERSISTENT_VALUE, conversation_id, source)
+
+    def backend(self, domain: Domain, project_id: str | None = None) -> Backend:
+        """The backend behind a domain of this location."""
+        if self._stores is None:
+            return UnavailableBackend(self.name)
+        return self._stores.backend(project_id or self.project_id, domain)
+
+    def global_backend(self, domain: Domain) -> Backend:
+        """The backend of the namespaces that belong to no project (workflow scope model)."""
+        return UnavailableBackend(self.name) if self._stores is None else self._stores.backend(None, domain)
+
+    def _project(self, domain: Domain, conversation_id: str | None, source: Source) -> ProjectKeyValue:
+        backend = self.backend(domain)
+        conversation = None
+        if conversation_id is not None:
+            namespace = Namespace(self.project_id, domain, Scope.CONVERSATION, conversation_id=conversation_id)
+            conversation = KeyValue(backend, namespace, source=source)
+        return ProjectKeyValue(backend, Namespace(self.project_id, domain, Scope.PROJECT), conversation, source)
+
+    def __repr__(self) -> str:
+        return f"<StorageLocation {self.name} of project {self.project_id}>"
+
+
+class Storage:
+    """`ctx.storage`: the locations a project's declaration allows.
+
+    Args:
+        local, server: the connected stores; None where there is no connection.
+        project_id: the project's UUID.
+        workflow_name: names the workflow scope (workflow scope model).
+        conversation_id: the run's conversation, if it has one.
+        data_storage: the manifest's declaration.
+        scope_model: the manifest's declaration.
+        source: recorded as the last writer.
+    """
+
+    def __init__(
+        self,
+        *,
+        local: Stores | None,
+        server: Stores | None,
+        project_id: str,
+        workflow_name: str = "",
+        conversation_id: str | None = None,
+        data_storage: DataStorage = DataStorage.LOCAL,
+        scope_model: ScopeModel = ScopeModel.PROJECT,
+        source: Source = NO_SOURCE,
+    ) -> None:
+        self.data_storage = data_storage
+        self.scope_model = scope_model
+        self._local = StorageLocation("local", local, project_id, conversation_id, source)
+        self._server = StorageLocation("server", server, project_id, conversation_id, source)
+        self._scopes = WorkflowScopes(
+            self.host.global_backend(Domain.KV),
+            self._server.global_backend(Domain.PERSISTENT_VALUE),
+            workflow_name,
+            conversation_id,
+            source,
+        )
+
+    @property
+    def local(self) -> StorageLocation:
+        """Data on this machine.
+
+        Raises:
+            StorageForbidden: the project declares `data-storage = "server"`.
+        """
+        return self._allowed(self._local, DataStorage.LOCAL)
+
+    @property
+    def server(self) -> StorageLocation:
+        """Data on the connected server; its calls raise `StorageUnavailable` when none is connected.
+
+        Raises:
+            StorageForbidden: the project declares `data-storage = "local"`.
+        """
+        return self._allowed(self._server, DataStorage.SERVER)
+
+    @property
+    def host(self) -> StorageLocation:
+        """The location of conversation state and token totals: server for `server`, local otherwise."""
+        return self._server if self.data_storage is DataStorage.SERVER else self._local
+
+    @property
+    def scopes(self) -> WorkflowScopes:
+        """`ctx.kv` and `ctx.persistent_value` of the workflow scope model.
+
+        Raises:
+            ScopeUnavailable: the project uses the project scope model.
+        """
+        if self.scope_model is not ScopeModel.WORKFLOW:
+            raise ScopeUnavailable(
+                'ctx.kv and ctx.persistent_value exist only under scope-model = "workflow"',
+                hint="use ctx.storage.local.kv or ctx.storage.server.persistent_value",
+            )
+        return self._scopes
+
+    def any_location(self, name: str) -> StorageLocation:
+        """A location by name, with the same rules."""
+        return self.local if name == "local" else self.server
+
+    def _allowed(self, location: StorageLocation, needed: DataStorage) -> StorageLocation:
+        if self.data_storage not in (needed, DataStorage.BOTH):
+            raise StorageForbidden(
+                f'this project declares data-storage = "{self.data_storage}", so ctx.storage.{needed} is closed to it',
+                hint=f'declare data-storage = "both" (or "{needed}") in [tool.stepwell]',
+                location=needed.value,
+            )
+        return location
