@@ -18,7 +18,7 @@ from stepwell.storage.transaction import (
     transact,
 )
 from stepwell.store.backend import Backend
-from stepwell.store.entries import NO_SOURCE, Change, Namespace, Source, Span, Write
+from stepwell.store.entries import NO_SOURCE, Change, Namespace, Record, Source, Span, Write
 
 T = TypeVar("T")
 
@@ -187,6 +187,14 @@ class KeyValue:
             if len(page) < PAGE:
                 return
             after = page[-1].key
+
+    async def records(
+        self, prefix: str = "", *, after: str | None = None, limit: int = PAGE, reverse: bool = False
+    ) -> list[Record]:
+        """One page of undecoded records whose keys start with `prefix`; committed state only."""
+        active_transaction(self.backend, self.namespace)
+        span = Span.prefix(check_prefix(prefix))
+        return await self.backend.scan(self.namespace, span, after=after, limit=limit, reverse=reverse)
 
     async def watch(self, prefix: str = "") -> AsyncGenerator[Change, None]:
         """Changes of the keys that start with `prefix`, by anyone, from now on: key, revision, deleted flag."""

@@ -1,30 +1,16 @@
 """Where a project's data lives: `ctx.storage.local`, `ctx.storage.server`, and the host location."""
 
 import os
-from enum import StrEnum
 from typing import Protocol
 
 from stepwell.errors import ConversationRequired, ScopeUnavailable, StorageForbidden
+from stepwell.storage.declaration import DataStorage, ScopeModel
 from stepwell.storage.kv import KeyValue
+from stepwell.storage.paths import local_path
 from stepwell.storage.scopes import WorkflowScopes
 from stepwell.storage.unavailable import UnavailableBackend
 from stepwell.store.backend import Backend
 from stepwell.store.entries import NO_SOURCE, Domain, Namespace, Scope, Source
-
-
-class DataStorage(StrEnum):
-    """A project's `data-storage` declaration: which locations it may address."""
-
-    LOCAL = "local"
-    SERVER = "server"
-    BOTH = "both"
-
-
-class ScopeModel(StrEnum):
-    """A project's `scope-model`: `project` has the scopes project and conversation, `workflow` is the older one."""
-
-    PROJECT = "project"
-    WORKFLOW = "workflow"
 
 
 class Stores(Protocol):
@@ -69,15 +55,6 @@ class LocalStores:
     async def close(self) -> None:
         for backend in self._backends.values():
             await backend.close()
-
-
-def local_path(kv_dir: str, persistent_value_dir: str, project_id: str | None, domain: Domain) -> str:
-    """The database file of a project's domain. Project ids are UUIDs, so no path is built from free text."""
-    if domain is Domain.PERSISTENT_VALUE:
-        folder, ending = persistent_value_dir, "persistent"
-    else:
-        folder, ending = kv_dir, "kv"
-    return os.path.join(folder, f"{project_id or 'global'}.{ending}.sqlite")  # noqa: PTH118  (a light path)
 
 
 class MemoryStores:

@@ -1,0 +1,1 @@
+"""Files by reference: content-addressed blobs, and what a run attaches or writes."""

@@ -1,0 +1,1 @@
+"""Projects: a folder with a manifest and an executor."""

@@ -1,0 +1,212 @@
+"""The manifest: the `[tool.stepwell]` table of a project's pyproject.toml, or a stepwell.toml of its own."""
+
+import os
+import re
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from stepwell.errors import InvalidId, ManifestInvalid, ProjectNotFound
+from stepwell.identifiers import check_project_id
+from stepwell.storage.declaration import DataStorage, ScopeModel
+
+MAX_RELATIONS = 32
+MAX_PREFIXES = 32
+
+_KEYS = ("project-id", "executor", "name", "data-storage", "scope-model", "settings", "providers", "related-projects")
+_ALIAS = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
+_EXECUTOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
+
+
+class Manifest(NamedTuple):
+    """What a project declares."""
+
+    folder: str
+    file: str
+    project_id: str
+    name: str
+    executor: str
+    data_storage: DataStorage
+    scope_model: ScopeModel
+    settings: Mapping[str, Any]
+    providers: Mapping[str, Any]
+    related_projects: tuple[Mapping[str, Any], ...]
+
+
+def find_manifest(folder: str) -> tuple[str, dict[str, Any]]:
+    """The manifest file of a project folder and its table.
+
+    Raises:
+        ProjectNotFound: the folder is missing or has no manifest.
+        ManifestInvalid: both files declare a project, or the file is no TOML.
+    """
+    folder = os.path.abspath(folder)
+    if not os.path.isdir(folder):
+        raise ProjectNotFound(f"there is no folder {folder}", path=folder)
+    pyproject = os.path.join(folder, "pyproject.toml")
+    own = os.path.join(folder, "stepwell.toml")
+    table = _read_toml(pyproject).get("tool", {})
+    table = table.get("stepwell") if isinstance(table, dict) else None
+    if os.path.exists(own):
+        if table is not None:
+            raise ManifestInvalid(
+                f"{folder} declares the project twice: in pyproject.toml [tool.stepwell] and in stepwell.toml",
+                hint="keep one of the two",
+                problems=["pyproject.toml and stepwell.toml both declare the project"],
+            )
+        return own, _read_toml(own)
+    if table is None:
+        raise ProjectNotFound(f"{folder} is not a stepwell project: no [tool.stepwell] in pyproject.toml", path=folder)
+    if not isinstance(table, dict):
+        raise ManifestInvalid(f"{pyproject}: tool.stepwell must be a table", problems=["tool.stepwell: not a table"])
+    return pyproject, table
+
+
+def load_manifest(folder: str) -> Manifest:
+    """Read and check a project's manifest.
+
+    Raises:
+        ProjectNotFound, ManifestInvalid: `problems` in its data lists every problem, a line each.
+    """
+    file, table = find_manifest(folder)
+    problems: list[str] = []
+    for key in table:
+        if key not in _KEYS:
+            problems.append(f"{key}: unknown key{_suggest(key)}")
+    project_id = _project_id(table, problems)
+    executor = table.get("executor")
+    if not isinstance(executor, str) or not _EXECUTOR.match(executor):
+        problems.append(f'executor: {executor!r:.80} is not "module:attribute"')
+        executor = ""
+    name = table.get("name", os.path.basename(os.path.dirname(file)))
+    if not isinstance(name, str) or not name.strip():
+        problems.append(f"name: {name!r:.80} is not text")
+        name = ""
+    data_storage = _choice(table, "data-storage", DataStorage, DataStorage.LOCAL, problems)
+    scope_model = _choice(table, "scope-model", ScopeModel, ScopeModel.PROJECT, problems)
+    for key in ("settings", "providers"):
+        if not isinstance(table.get(key, {}), dict):
+            problems.append(f"{key}: not a table")
+    relations = _relations(table.get("related-projects", []), project_id, problems)
+    if problems:
+        raise ManifestInvalid(
+            f"{file} has {len(problems)} problem{'s' if len(problems) > 1 else ''}:\n"
+            + "\n".join(f"  {problem}" for problem in problems),
+            hint="correct them in the file; `stepwell schema manifest` shows the allowed form",
+            file=file,
+            problems=problems,
+        )
+    return Manifest(
+        os.path.dirname(file),
+        file,
+        project_id,
+        name,
+        executor,
+        data_storage,
+        scope_model,
+        table.get("settings", {}),
+        table.get("providers", {}),
+        tuple(relations),
+    )
+
+
+def _read_toml(path: str) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file)
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ManifestInvalid(f"{path} cannot be read: {error}", problems=[str(error)], file=path) from None
+
+
+def _project_id(table: Mapping[str, Any], problems: list[str]) -> str:
+    try:
+        return check_project_id(table.get("project-id"))
+    except InvalidId as error:
+        problems.append(f"project-id: {error.message}" if "project-id" in table else "project-id: missing (a UUID)")
+        return ""
+
+
+def _choice(table: Mapping[str, Any], key: str, choices: type[StrEnum], default: StrEnum, problems: list[str]) -> Any:
+    value = table.get(key, default)
+    try:
+        return choices(value)
+    except ValueError:
+        problems.append(f"{key}: {value!r:.80} is not one of {', '.join(choices)}")
+        return default
+
+
+def _relations(relations: Any, own_id: str, problems: list[str]) -> list[Mapping[str, Any]]:
+    if not isinstance(relations, list) or not all(isinstance(relation, dict) for relation in relations):
+        problems.append("related-projects: not an array of tables")
+        return []
+    if len(relations) > MAX_RELATIONS:
+        problems.append(f"related-projects: {len(relations)} relations; at most {MAX_RELATIONS}")
+    aliases: set[str] = set()
+    ids: set[str] = set()
+    for number, relation in enumerate(relations):
+        where = f"related-projects[{number}]"
+        for key in relation:
+            if key not in ("alias", "project-id", "grant"):
+                problems.append(f"{where}.{key}: unknown key; allowed are alias, project-id, grant")
+        alias = relation.get("alias")
+        if not isinstance(alias, str) or not _ALIAS.match(alias):
+            problems.append(f"{where}.alias: {alias!r:.80} does not match [a-z][a-z0-9_-]{{0,63}}")
+        elif alias in aliases:
+            problems.append(f"{where}.alias: {alias!r} is used twice")
+        else:
+            aliases.add(alias)
+        try:
+            target = check_project_id(relation.get("project-id"))
+        except InvalidId as error:
+            problems.append(f"{where}.project-id: {error.message}")
+        else:
+            if target == own_id:
+                problems.append(f"{where}.project-id: a project cannot be related to itself")
+            if target in ids:
+                problems.append(f"{where}.project-id: {target} is used twice")
+            ids.add(target)
+        _grant(relation.get("grant", {}), f"{where}.grant", problems)
+    return list(relations)
+
+
+def _grant(grant: Any, where: str, problems: list[str]) -> None:
+    if not isinstance(grant, dict):
+        problems.append(f"{where}: not a table")
+        return
+    for key, rule in grant.items():
+        if key in ("read", "write", "entrypoints"):
+            _rule(rule, f"{where}.{key}", problems)
+        elif key == "knowledge" and isinstance(rule, dict):
+            for name, inner in rule.items():
+                if name in ("read", "write"):
+                    _rule(inner, f"{where}.knowledge.{name}", problems)
+                else:
+                    problems.append(f"{where}.knowledge.{name}: unknown key; allowed are read, write")
+        else:
+            problems.append(f"{where}.{key}: unknown key; allowed are read, write, knowledge, entrypoints")
+
+
+def _rule(rule: Any, where: str, problems: list[str]) -> None:
+    mode = rule.get("mode") if isinstance(rule, dict) else None
+    if mode not in ("none", "all", "prefixes"):
+        problems.append(f"{where}.mode: {mode!r:.80} is not one of none, all, prefixes")
+        return
+    prefixes = rule.get("prefixes")
+    if mode != "prefixes":
+        if prefixes is not None:
+            problems.append(f'{where}.prefixes: only with mode = "prefixes"')
+        return
+    good = isinstance(prefixes, list) and all(isinstance(prefix, str) and prefix for prefix in prefixes)
+    if not good or not 1 <= len(prefixes) <= MAX_PREFIXES or len(set(prefixes)) != len(prefixes):
+        problems.append(f"{where}.prefixes: 1 to {MAX_PREFIXES} non-empty, unique texts are needed")
+
+
+def _suggest(key: str) -> str:
+    from difflib import get_close_matches
+
+    close = get_close_matches(key.replace("_", "-"), _KEYS, 1)
+    return f"; did you mean {close[0]}?" if close else f"; allowed are {', '.join(_KEYS)}"

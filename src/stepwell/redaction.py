@@ -1,0 +1,103 @@
+"""Keeping secrets out of events, traces, reports and logs.
+
+Three nets: known secret values (from the environment, or added by the program) wherever they stand, also in their
+base64 and URL-encoded forms; the values of fields whose name says secret; and texts with the shape of a credential.
+It sits on every event, so the common case (nothing secret inside) is one regular expression per text.
+"""
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote
+
+MASK = "[redacted]"
+MIN_SECRET = 8
+
+_SECRET_WORDS = frozenset({"password", "passwd", "passphrase", "secret", "authorization", "credential", "credentials"})
+_SECRET_PAIRS = frozenset({
+    ("api", "key"), ("access", "key"), ("private", "key"), ("secret", "key"), ("account", "key"), ("signing", "key"),
+    ("access", "token"), ("auth", "token"), ("bearer", "token"), ("refresh", "token"), ("id", "token"),
+    ("session", "token"), ("api", "token"), ("client", "secret"), ("set", "cookie"),
+})  # fmt: skip
+_SECRET_NAMES = frozenset(
+    {"apikey", "accesskey", "privatekey", "secretkey", "accesstoken", "authtoken", "token", "cookie"}
+)
+_VARIABLE_WORDS = frozenset({"key", "token", "secret", "password", "passwd", "credential", "credentials", "passphrase"})
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+# Prefixes that the vendors publish for their own credentials, PEM private keys, and bearer headers.
+_SHAPES = re.compile(
+    r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}"
+    r"|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{35}|glpat-[0-9A-Za-z_-]{20,})"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
+    r"|(?<=[Bb]earer )[A-Za-z0-9._~+/-]{16,}=*",
+    re.DOTALL,
+)
+
+
+class Redactor:
+    """Masks secrets in texts and JSON values.
+
+    Args:
+        secrets: values to mask wherever they stand; shorter than 8 characters are ignored.
+    """
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._secrets: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+        for secret in secrets:
+            self.add(secret)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str]) -> "Redactor":
+        """Knows the values of environment variables whose names say secret."""
+        return cls(value for name, value in environ.items() if _VARIABLE_WORDS.intersection(name.lower().split("_")))
+
+    def add(self, secret: str) -> None:
+        """Mask this value from now on, also in base64 and URL-encoded form."""
+        if len(secret) < MIN_SECRET:
+            return
+        raw = secret.encode("utf-8", "surrogatepass")
+        self._secrets |= {secret, quote(secret, safe=""), base64.b64encode(raw).decode().rstrip("=")}
+        self._secrets.add(base64.urlsafe_b64encode(raw).decode().rstrip("="))
+        longest_first = sorted(self._secrets, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+    def text(self, text: str) -> str:
+        """The text with every secret masked."""
+        if self._pattern is not None:
+            text = self._pattern.sub(MASK, text)
+        return _SHAPES.sub(MASK, text)
+
+    def value(self, value: Any) -> Any:
+        """The JSON value with every secret masked; the same object where nothing had to be."""
+        if isinstance(value, str):
+            masked = self.text(value)
+            return value if masked == value else masked
+        if isinstance(value, Mapping):
+            changed = {key: self._field(key, child) for key, child in value.items()}
+            same = all(changed[key] is child for key, child in value.items())
+            return value if same else changed
+        if isinstance(value, (list, tuple)):
+            children = [self.value(child) for child in value]
+            same = all(new is old for new, old in zip(children, value, strict=True))
+            return value if same else children
+        return value
+
+    def _field(self, name: Any, value: Any) -> Any:
+        if value and isinstance(value, (str, list, tuple)) and isinstance(name, str) and says_secret(name):
+            return MASK
+        return self.value(value)
+
+
+def says_secret(name: str) -> bool:
+    """True for names such as `password`, `api_key`, `clientSecret`, `Authorization`; not for `token_count`, `key`."""
+    words = tuple(word.lower() for word in _WORD.findall(name))
+    if not words:
+        return False
+    return (
+        words[-1] in _SECRET_WORDS
+        or words[-2:] in _SECRET_PAIRS
+        or (len(words) == 1 and words[0] in _SECRET_NAMES)
+        or "".join(words) in _SECRET_NAMES
+    )

@@ -1,0 +1,1 @@
+"""Token usage: exact reports, exact totals."""
