@@ -9,10 +9,10 @@ Appending touches the head and one new entry, so the hundred-thousandth append c
 is where a later reset starts a new context; every message records the one it was written in.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, NamedTuple, NoReturn
 
-from stepwell.conversation.messages import check_message, derived_title, normalise_title
+from stepwell.conversation.messages import check_message, derived_title, normalise_title, render_markdown
 from stepwell.errors import ConversationRequired, InvalidArgument, MessageConflict
 from stepwell.identifiers import check_conversation_id, iso_time, now_micros
 from stepwell.jsontext import decode
@@ -202,6 +202,10 @@ class Conversation:
         if await self.entries.transact(body) and self._on_title is not None:
             await self._on_title(normalised)
         return normalised
+
+    def render(self, messages: Iterable[Mapping[str, Any]]) -> str:
+        """Messages as a Markdown transcript."""
+        return render_markdown(messages)
 
     def _summary(self, head: Entry | None) -> ConversationSummary:
         if head is None:

@@ -57,6 +57,8 @@ _RECORD = """
 SELECT key, value, revision, created_at, updated_at, s.project_id, s.entrypoint, s.run_id, s.conversation_id
 FROM entry LEFT JOIN source AS s ON s.id = source_id
 WHERE namespace_id = ? """
+_BODIES = """
+SELECT key, CAST(value AS BLOB) FROM entry WHERE namespace_id = ? AND key >= ? AND key < coalesce(?, x'ff')"""
 _CHANGES = """
 SELECT key, revision, 0 FROM entry WHERE namespace_id = ?1 AND revision > ?2
 UNION ALL
@@ -113,6 +115,18 @@ class SqliteCore:
     def bodies(self, ns: Namespace, keys: Sequence[str]) -> list[tuple[str, bytes]]:
         """The values of the keys that exist as UTF-8 JSON bytes, all as of one moment: for scanning many bodies."""
         return self._rows_of(ns, keys, "SELECT key, CAST(value AS BLOB) FROM entry WHERE namespace_id = ? ")
+
+    def matching(self, ns: Namespace, span: Span, admits: Callable[[bytes], bool]) -> list[str]:
+        """The keys of the span whose values, as UTF-8 JSON bytes, `admits` lets through; all as of one moment."""
+        namespace_id = self._namespace_ids.get(ns) or self._find_namespace(ns)
+        if namespace_id is None:
+            return []
+
+        def operation(connection: sqlite3.Connection) -> list[str]:
+            rows = connection.execute(_BODIES, (namespace_id, span.start, span.stop))
+            return [key for key, body in rows if admits(body)]
+
+        return self.file.read(operation)  # type: ignore[no-any-return]
 
     def _rows_of(self, ns: Namespace, keys: Sequence[str], select: str) -> list[Any]:
         namespace_id = self._namespace_ids.get(ns) or self._find_namespace(ns)

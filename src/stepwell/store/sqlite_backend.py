@@ -86,6 +86,10 @@ class SqliteBackend:
         """The values of the keys that exist as UTF-8 JSON bytes, read off the event loop."""
         return await asyncio.to_thread(self.core.bodies, ns, keys)
 
+    async def matching(self, ns: Namespace, span: Span, admits: Callable[[bytes], bool]) -> list[str]:
+        """The keys of the span whose values, as UTF-8 JSON bytes, `admits` lets through; off the event loop."""
+        return await asyncio.to_thread(self.core.matching, ns, span, admits)
+
     async def scan(
         self, ns: Namespace, span: Span, *, after: str | None = None, limit: int = 200, reverse: bool = False
     ) -> list[Record]:

@@ -1,0 +1,86 @@
+"""Knowledge: Markdown documents of a project, with a paged index, literal search and lines.
+
+The functions here take a storage location (`ctx.storage.local`); `ctx.knowledge` is the same at the host location.
+"""
+
+from typing import Any
+
+from stepwell.knowledge.documents import (
+    Document,
+    DocumentLines,
+    DocumentPage,
+    DocumentSummary,
+    Knowledge,
+)
+from stepwell.knowledge.mirror import MirroredDocument, mirror_conversation, mirror_document_id
+from stepwell.knowledge.search import SearchHit, SearchPage
+
+
+def knowledge_of(location: Any) -> Knowledge:
+    """The Knowledge base of a storage location."""
+    return Knowledge(location.persistent_value)
+
+
+async def create_document(location: Any, title: str, markdown: str, id: str | None = None) -> DocumentSummary:  # noqa: A002
+    """See `Knowledge.create_document`."""
+    return await knowledge_of(location).create_document(title, markdown, id)
+
+
+async def edit_document(
+    location: Any, id: str, *, title: str | None = None, markdown: str | None = None  # noqa: A002
+) -> DocumentSummary:  # fmt: skip
+    """See `Knowledge.edit_document`."""
+    return await knowledge_of(location).edit_document(id, title=title, markdown=markdown)
+
+
+async def delete_document(location: Any, id: str) -> bool:  # noqa: A002
+    """See `Knowledge.delete_document`."""
+    return await knowledge_of(location).delete_document(id)
+
+
+async def get_document(location: Any, id: str) -> Document:  # noqa: A002
+    """See `Knowledge.get_document`."""
+    return await knowledge_of(location).get_document(id)
+
+
+async def list_documents(location: Any) -> list[DocumentSummary]:
+    """See `Knowledge.list_documents`."""
+    return await knowledge_of(location).list_documents()
+
+
+async def list_document_page(location: Any, cursor: str | None = None, *, limit: int = 50) -> DocumentPage:
+    """See `Knowledge.list_document_page`."""
+    return await knowledge_of(location).list_document_page(cursor, limit=limit)
+
+
+async def search_documents(location: Any, query: str, **options: Any) -> SearchPage:
+    """See `Knowledge.search_documents`."""
+    return await knowledge_of(location).search_documents(query, **options)
+
+
+async def read_document_lines(location: Any, id: str, start: int, end: int) -> DocumentLines:  # noqa: A002
+    """See `Knowledge.read_document_lines`."""
+    return await knowledge_of(location).read_document_lines(id, start, end)
+
+
+__all__ = [
+    "Document",
+    "DocumentLines",
+    "DocumentPage",
+    "DocumentSummary",
+    "Knowledge",
+    "MirroredDocument",
+    "SearchHit",
+    "SearchPage",
+    "create_document",
+    "delete_document",
+    "edit_document",
+    "get_document",
+    "knowledge_of",
+    "list_document_page",
+    "list_documents",
+    "mirror_conversation",
+    "mirror_document_id",
+    "read_document_lines",
+    "search_documents",
+]
