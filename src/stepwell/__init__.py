@@ -1,3 +1,56 @@
-"""stepwell: a durable-state runtime for workflows and agents."""
+"""stepwell: a durable-state runtime for workflows and agents.
+
+Public names are loaded when they are first used, so that `import stepwell` costs nothing.
+"""
 
 __version__ = "0.1.0"
+
+_PUBLIC = {
+    "Context": "stepwell.authoring.context",
+    "Conversation": "stepwell.authoring.executor",
+    "Entrypoint": "stepwell.authoring.executor",
+    "Executor": "stepwell.authoring.executor",
+    "Host": "stepwell.runtime.host",
+    "MISSING": "stepwell.storage.entry",
+    "StepwellError": "stepwell.errors",
+    "TokenReport": "stepwell.usage.report",
+    "TokenUsage": "stepwell.authoring.executor",
+    "load_project": "stepwell.project.loader",
+    "load_settings": "stepwell.settings",
+    "node": "stepwell.authoring.decorators",
+    "parse_conversation_input": "stepwell.conversation.inputs",
+    "workflow": "stepwell.authoring.decorators",
+}
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stepwell.authoring.context import Context as Context
+    from stepwell.authoring.decorators import node as node
+    from stepwell.authoring.decorators import workflow as workflow
+    from stepwell.authoring.executor import Conversation as Conversation
+    from stepwell.authoring.executor import Entrypoint as Entrypoint
+    from stepwell.authoring.executor import Executor as Executor
+    from stepwell.authoring.executor import TokenUsage as TokenUsage
+    from stepwell.conversation.inputs import parse_conversation_input as parse_conversation_input
+    from stepwell.errors import StepwellError as StepwellError
+    from stepwell.project.loader import load_project as load_project
+    from stepwell.runtime.host import Host as Host
+    from stepwell.settings import load_settings as load_settings
+    from stepwell.storage.entry import MISSING as MISSING
+    from stepwell.usage.report import TokenReport as TokenReport
+
+
+def __getattr__(name: str) -> object:
+    if name in _PUBLIC:
+        import sys
+
+        module = _PUBLIC[name]
+        __import__(module)
+        value = getattr(sys.modules[module], name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'stepwell' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_PUBLIC])

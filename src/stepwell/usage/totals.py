@@ -27,7 +27,8 @@ class TokenUsage:
         totals: the namespaces that keep a total, in the order they are written.
         conversation: the conversation's namespace, which also keeps every report.
         on_report: awaited with each report and its sequence.
-        sequence: the last sequence a resumed run used before.
+        already_reported: asked before counting; True for a report that a resumed run merely makes again.
+        sequence, total: the last sequence and the sum of a resumed run so far.
     """
 
     enabled = True
@@ -39,6 +40,7 @@ class TokenUsage:
         conversation: KeyValue | None = None,
         *,
         on_report: OnReport | None = None,
+        already_reported: Callable[[], bool] | None = None,
         sequence: int = 0,
         total: dict[str, int] | None = None,
     ) -> None:
@@ -46,6 +48,7 @@ class TokenUsage:
         self._totals = totals
         self._conversation = conversation
         self._on_report = on_report
+        self._already_reported = already_reported
         self._sequence = sequence
         self._order = asyncio.Lock()
         self.total = total or dict(EMPTY_TOTAL)
@@ -57,6 +60,8 @@ class TokenUsage:
             UsageInvalid: a count is negative, fractional or contradicts another; nothing is counted.
         """
         checked = (report if report is not None else TokenReport.of(**fields)).checked()
+        if self._already_reported is not None and self._already_reported():
+            return
         amounts = checked.amounts()
         async with self._order:
             sequence = self._sequence + 1

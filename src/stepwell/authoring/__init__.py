@@ -1,0 +1,1 @@
+"""Authoring: workflows and nodes as plain Python functions, and the context a run gives them."""

@@ -1,0 +1,184 @@
+"""`Context`: what a run offers to its workflow and nodes."""
+
+import asyncio
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from stepwell.authoring.calls import current_frame
+from stepwell.authoring.cancellation import Cancellation
+from stepwell.authoring.output import Output, OutputSession
+from stepwell.conversation.state import Conversation, NoConversation
+from stepwell.errors import InvalidArgument, RunClosed
+from stepwell.files.run_files import RunFiles
+from stepwell.knowledge import Knowledge
+from stepwell.storage.location import Storage
+from stepwell.storage.scopes import ScopedKeyValue
+from stepwell.usage.totals import NoTokenUsage, TokenUsage
+
+T = TypeVar("T")
+
+LEVELS = ("debug", "info", "warning", "error")
+
+
+class ProjectInfo(NamedTuple):
+    """The project of a run."""
+
+    id: str
+    name: str
+    folder: Path
+
+
+class RunServices(OutputSession, Protocol):
+    """What a context needs from its run."""
+
+    def background(self, coroutine: Coroutine[Any, Any, Any], name: str | None) -> "asyncio.Task[Any]":
+        """Start a task that the run waits for."""
+        ...
+
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The run's event loop."""
+        ...
+
+    def is_closed(self) -> bool:
+        """True once the run has ended."""
+        ...
+
+
+class Parts(NamedTuple):
+    """What a context is made of."""
+
+    run_id: str
+    project: ProjectInfo
+    entrypoint: str
+    conversation_id: str | None
+    storage: Storage
+    conversation: Conversation | NoConversation
+    token_usage: TokenUsage | NoTokenUsage
+    files: RunFiles
+    cancelled: Cancellation
+    services: RunServices
+
+
+class Context:
+    """A run's context. Belongs to one run; used after the run ended, every part raises `RunClosed`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def _open(self) -> Parts:
+        parts = self._parts
+        if parts.services.is_closed():
+            raise RunClosed(f"the run {parts.run_id} has ended; its context can no longer be used")
+        return parts
+
+    @property
+    def run_id(self) -> str:
+        """This run's id (UUIDv7)."""
+        return self._open().run_id
+
+    @property
+    def project(self) -> ProjectInfo:
+        """The project: id, name, folder."""
+        return self._open().project
+
+    @property
+    def entrypoint(self) -> str:
+        """The id of the entrypoint that was started."""
+        return self._open().entrypoint
+
+    @property
+    def conversation_id(self) -> str | None:
+        """The conversation's id; None for a run without one."""
+        return self._open().conversation_id
+
+    @property
+    def storage(self) -> Storage:
+        """`storage.local` and `storage.server`, as the project declares; `storage.host` is where state lives."""
+        return self._open().storage
+
+    @property
+    def kv(self) -> ScopedKeyValue:
+        """Global KV of the workflow scope model, with `.workflow` and `.conversation`."""
+        return self._open().storage.scopes.kv
+
+    @property
+    def persistent_value(self) -> ScopedKeyValue:
+        """Global persistent values of the workflow scope model, always at the server."""
+        return self._open().storage.scopes.persistent_value
+
+    @property
+    def conversation(self) -> Any:
+        """Messages, values and title of the conversation (`Conversation`, or `NoConversation`)."""
+        return self._open().conversation
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """The Knowledge base at the host location."""
+        return Knowledge(self._open().storage.host.persistent_value)
+
+    @property
+    def token_usage(self) -> TokenUsage | NoTokenUsage:
+        """`await ctx.token_usage.report(input_tokens=…, output_tokens=…)`."""
+        return self._open().token_usage
+
+    @property
+    def files(self) -> RunFiles:
+        """Attachments and artifacts, by reference."""
+        return self._open().files
+
+    @property
+    def cancelled(self) -> Cancellation:
+        """True once the run is being cancelled."""
+        return self._open().cancelled
+
+    def output(self, name: str = "output", *, media_type: str = "text/markdown") -> Output:
+        """An output item that is streamed: `async with ctx.output("answer") as out: await out.write(text)`."""
+        services = self._open().services
+        frame = current_frame()
+        item = frame.child_path(f"@{name}") if frame is not None else f"@{name}"
+        return Output(services, item, name, media_type)
+
+    def progress(self, done: float, total: float | None = None, text: str = "") -> None:
+        """Tell how far the work is: `done` of `total` (in any unit)."""
+        self._open().services.emit("progress", node=_node(), done=done, total=total, text=text)
+
+    def log(self, message: str, *, level: str = "info", **fields: Any) -> None:
+        """Add a log line to the run's events.
+
+        Args:
+            level: debug, info, warning or error.
+            **fields: JSON values that belong to it.
+        """
+        if level not in LEVELS:
+            raise InvalidArgument(f"level {level!r:.40} is not one of {', '.join(LEVELS)}", argument="level")
+        self._open().services.emit("log", node=_node(), level=level, message=str(message), fields=fields)
+
+    def emit(self, name: str, data: Any = None) -> None:
+        """Add an event of your own: its type is `custom.<name>`."""
+        self._open().services.emit(f"custom.{name}", node=_node(), data=data)
+
+    def background(self, coroutine: Coroutine[Any, Any, T], *, name: str | None = None) -> "asyncio.Task[T]":
+        """Run a coroutine beside the workflow. The run ends only after it; if it fails, so does the run."""
+        return self._open().services.background(coroutine, name)
+
+    def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Wait for a coroutine from a synchronous node: `value = ctx.wait(ctx.storage.local.kv.get_value("k"))`.
+
+        Raises:
+            InvalidArgument: called on the event loop, where it would wait for itself; use `await` there.
+        """
+        loop = self._open().services.loop()
+        try:
+            running = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if running is not None:
+            coroutine.close()
+            raise InvalidArgument("ctx.wait() was called on the event loop", hint="use `await` in async functions")
+        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+
+
+def _node() -> str:
+    frame = current_frame()
+    return frame.path if frame is not None else ""

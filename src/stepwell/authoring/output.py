@@ -1,0 +1,134 @@
+"""Output items: what a run shows while it works, streamed in order.
+
+An item is identified by where it is opened and in which turn. In a resumed run an item that was already recorded as
+a whole is not shown again; one that was cut off continues where its record ends, as long as the same text is
+written again, and starts over (`output.restarted`) when it is another.
+"""
+
+from time import monotonic
+from types import TracebackType
+from typing import Any, NamedTuple, Protocol, Self
+
+from stepwell.errors import InvalidArgument
+
+COALESCE_SECONDS = 0.04
+MAX_CHUNK_CHARS = 16_384
+
+
+class RecordedOutput(NamedTuple):
+    """What the journal of a resumed run holds of an output item."""
+
+    text: str
+    completed: bool
+
+
+class OutputSession(Protocol):
+    """What an output item needs from its run."""
+
+    def recorded_output(self, item: str) -> RecordedOutput | None:
+        """What was recorded of the item before the run was cut off."""
+        ...
+
+    def emit(self, event: str, /, **data: Any) -> None:
+        """Add an event."""
+        ...
+
+    async def flush(self) -> None:
+        """Wait until the events are durable."""
+        ...
+
+    def later(self, output: "Output") -> None:
+        """Call `output.push()` in a moment."""
+        ...
+
+
+class Output:
+    """`async with ctx.output("answer") as out: await out.write(chunk)`.
+
+    Args:
+        session: the run.
+        item: identifies the item within the run.
+        name: shown.
+        media_type: of the whole text.
+    """
+
+    def __init__(self, session: OutputSession, item: str, name: str, media_type: str) -> None:
+        self._session = session
+        self.item = item
+        self.name = name
+        self._media_type = media_type
+        self._parts: list[str] = []
+        self._pending = ""
+        self._shown_at = 0.0
+        self._recorded: RecordedOutput | None = None
+        self._open = False
+
+    async def __aenter__(self) -> Self:
+        self._recorded = self._session.recorded_output(self.item)
+        self._open = True
+        if self._recorded is None:
+            self._session.emit("output.started", item=self.item, name=self.name, media_type=self._media_type)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.push()
+        self._open = False
+        recorded = self._recorded
+        if recorded is not None and recorded.completed and self.text == recorded.text:
+            return
+        if recorded is not None and self.text != recorded.text:
+            self._restart()
+        self._session.emit("output.completed", item=self.item, interrupted=kind is not None)
+        if kind is None:
+            await self._session.flush()
+
+    async def write(self, chunk: str) -> None:
+        """Add text. Chunks in quick succession are shown together, at most 40 ms late."""
+        if not isinstance(chunk, str):
+            raise InvalidArgument(f"an output takes text, not {type(chunk).__name__}", argument="chunk")
+        if not self._open:
+            raise InvalidArgument(f"the output {self.name!r} is closed", hint="write inside its `async with` block")
+        if not chunk:
+            return
+        self._parts.append(chunk)
+        if self._recorded is not None:
+            self._catch_up()
+            return
+        self._pending += chunk
+        if monotonic() - self._shown_at >= COALESCE_SECONDS or len(self._pending) >= MAX_CHUNK_CHARS:
+            self.push()
+        else:
+            self._session.later(self)
+
+    @property
+    def text(self) -> str:
+        """Everything written so far."""
+        return "".join(self._parts)
+
+    def push(self) -> None:
+        """Show what is waiting."""
+        while self._pending:
+            chunk, self._pending = self._pending[:MAX_CHUNK_CHARS], self._pending[MAX_CHUNK_CHARS:]
+            self._session.emit("output.chunk", item=self.item, text=chunk)
+        self._shown_at = monotonic()
+
+    def _catch_up(self) -> None:
+        assert self._recorded is not None  # noqa: S101
+        text, recorded = self.text, self._recorded.text
+        if len(text) <= len(recorded):
+            if recorded.startswith(text):
+                return
+        elif text.startswith(recorded) and not self._recorded.completed:
+            self._recorded = None
+            self._pending = text[len(recorded) :]
+            self.push()
+            return
+        self._restart()
+
+    def _restart(self) -> None:
+        self._recorded = None
+        self._session.emit("output.restarted", item=self.item, name=self.name, media_type=self._media_type)
+        self._pending = self.text
+        self.push()

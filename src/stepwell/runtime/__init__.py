@@ -1,0 +1,1 @@
+"""Runs: start, record, resume, cancel, report."""

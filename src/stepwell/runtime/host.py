@@ -1,0 +1,123 @@
+"""The host: everything a process needs to run projects hangs from it."""
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from stepwell.errors import InputInvalid, RunStateConflict
+from stepwell.files.store import FileStore
+from stepwell.identifiers import new_id
+from stepwell.jsontext import decode
+from stepwell.project.loader import Project
+from stepwell.redaction import Redactor
+from stepwell.runtime.replay import history_of
+from stepwell.runtime.runner import RunHandle, RunRequest, choose_conversation_id, start
+from stepwell.runtime.runs import ENDED, Runs
+from stepwell.runtime.session import OnEvent
+from stepwell.settings import Settings
+from stepwell.storage.location import LocalStores, Stores
+from stepwell.store.sqlite_journal import SqliteJournal
+
+MAX_THREADS = 64
+_UNSET = object()
+
+
+class Host:
+    """Runs projects on this machine: `async with Host(settings) as host`.
+
+    Args:
+        settings: where data lives.
+        server_stores: the connected server's stores, if any.
+    """
+
+    def __init__(self, settings: Settings, *, server_stores: Stores | None = None) -> None:
+        self.settings = settings
+        self.local_stores: Stores = LocalStores(settings.kv_dir, settings.persistent_value_dir)
+        self.server_stores = server_stores
+        self.files = FileStore(Path(settings.home) / "files")
+        self.redactor = Redactor.from_environment(os.environ)
+        self.threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="stepwell-node")
+        self._journals: dict[str, SqliteJournal] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def journal(self, project_id: str) -> SqliteJournal:
+        """The journal of a project's runs."""
+        journal = self._journals.get(project_id)
+        if journal is None:
+            path = Path(self.settings.home) / "journal" / f"{project_id}.sqlite"
+            journal = self._journals.setdefault(project_id, SqliteJournal(path))
+        return journal
+
+    def runs(self, project_id: str) -> Runs:
+        """The runs of a project: list, show, cancel, delete."""
+        return Runs(self, project_id)
+
+    async def start(
+        self,
+        project: Project,
+        entrypoint: str | None = None,
+        *,
+        args: Sequence[str] = (),
+        input: Any = _UNSET,  # noqa: A002
+        conversation_id: str | None = None,
+        on_event: OnEvent | None = None,
+        run_id: str | None = None,
+    ) -> RunHandle:
+        """Start a run.
+
+        Args:
+            project: a loaded project.
+            entrypoint: its id; the executor's default one without.
+            args: command line arguments for `create_input`; or
+            input: the input itself, validated against the workflow's annotation.
+            conversation_id: wins over the input's own and over a generated one.
+            on_event: called with every event as it happens, on the event loop; it must return quickly.
+            run_id: the id to use, where it was made beforehand.
+
+        Raises:
+            EntrypointNotFound, InputInvalid, InvalidId: nothing was started.
+        """
+        point = project.executor.entrypoint(entrypoint)
+        value = point.checked_input(input) if input is not _UNSET else point.input_from(args, conversation_id)
+        chosen = choose_conversation_id(project, conversation_id, value)
+        return await start(self, project, RunRequest(run_id or new_id(), point, value, chosen, None, on_event))
+
+    async def resume(self, project: Project, run_id: str, *, on_event: OnEvent | None = None) -> RunHandle:
+        """Continue a run whose process was killed: recorded nodes return their results, the rest runs.
+
+        Raises:
+            RunNotFound, RunStateConflict: it has ended, or a process is executing it.
+            InputInvalid: its input cannot be restored, because it was not JSON.
+        """
+        runs = self.runs(project.manifest.project_id)
+        row = runs.row(run_id)
+        if row.status in ENDED:
+            raise RunStateConflict(
+                f"the run {run_id} has ended: {row.status}", hint="start a new run instead", status=row.status
+            )
+        stored = decode(row.input)
+        if not stored["exact"]:
+            raise InputInvalid(f"the input of {run_id} is not JSON and cannot be restored", hint="start a new run")
+        point = project.executor.entrypoint(row.entrypoint)
+        value = point.checked_input(stored["value"])
+        history = history_of(runs.all_events(run_id))
+        return await start(self, project, RunRequest(run_id, point, value, row.conversation_id, history, on_event))
+
+    async def close(self) -> None:
+        """Finish what was accepted and release everything."""
+        self.threads.shutdown(wait=False, cancel_futures=True)
+        for journal in self._journals.values():
+            journal.close()
+        await self.local_stores.close()
+        if self.server_stores is not None:
+            await self.server_stores.close()
