@@ -90,6 +90,10 @@ class SqliteCore:
 
     # -- reading -------------------------------------------------------------------------------------------------
 
+    def exists(self) -> bool:
+        """True if the file is there; asking creates nothing."""
+        return os.path.exists(self.file.path)
+
     def text(self, ns: Namespace, key: str) -> str | None:
         """The JSON text of one entry, or None."""
         namespace_id = self._namespace_ids.get(ns)

@@ -1,0 +1,48 @@
+"""Where a command works: the project's manifest, the settings, a storage location."""
+
+from stepwell.cli.render import Output
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from stepwell.project.manifest import Manifest
+    from stepwell.settings import Settings
+    from stepwell.storage.location import Storage, StorageLocation, Stores
+
+
+class Place:
+    """A project and its data on this machine."""
+
+    def __init__(self, output: Output, folder: str | None = None) -> None:
+        from stepwell.project.manifest import load_manifest
+        from stepwell.settings import load_settings
+
+        self.output = output
+        self.manifest: Manifest = load_manifest(folder or output.project)
+        self.settings: Settings = load_settings(project=self.manifest.settings)
+
+    def storage(self, stores: "Stores", conversation_id: str | None = None) -> "Storage":
+        """The project's storage, with its declaration's rules."""
+        from stepwell.storage.location import Storage
+        from stepwell.store.entries import Source
+
+        manifest = self.manifest
+        return Storage(
+            local=stores,
+            server=None,
+            project_id=manifest.project_id,
+            conversation_id=conversation_id,
+            data_storage=manifest.data_storage,
+            scope_model=manifest.scope_model,
+            source=Source(manifest.project_id, None, None, conversation_id),
+        )
+
+    def local_stores(self) -> "Stores":
+        """The stores on this machine."""
+        from stepwell.storage.location import LocalStores
+
+        return LocalStores(self.settings.kv_dir, self.settings.persistent_value_dir)
+
+    def location(self, stores: "Stores", name: str | None, conversation_id: str | None = None) -> "StorageLocation":
+        """A location by name; the project's host location without one."""
+        storage = self.storage(stores, conversation_id)
+        return storage.host if name is None else storage.any_location(name)
