@@ -71,6 +71,10 @@ class Output:
         sys.stdout.write(safe(chunk) if self.on_terminal else chunk)
         sys.stdout.flush()
 
+    def stream_raw(self, chunk: str) -> None:
+        """Print a piece of data as it is."""
+        sys.stdout.write(chunk)
+
     def items(
         self,
         items: "Sequence[dict[str, Any]]",

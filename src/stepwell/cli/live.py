@@ -1,0 +1,176 @@
+"""Showing a run while it goes on: output on stdout, nodes and progress on stderr."""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from stepwell.cli.place import Place
+from stepwell.cli.render import Output, dumps, safe
+from stepwell.runtime.events import Event
+from stepwell.runtime.host import Host
+from stepwell.runtime.report import Report
+
+if TYPE_CHECKING:
+    from stepwell.project.loader import Project
+    from stepwell.runtime.runner import RunHandle
+
+EXIT_FAILED = 1
+EXIT_TIMEOUT = 124
+EXIT_INTERRUPTED = 130
+
+_NODE_MARKS = {"node.started": "▸", "node.completed": "✓", "node.failed": "✗", "node.cancelled": "■"}
+
+
+class Live:
+    """Shows events of one run.
+
+    Args:
+        output: where to.
+        jsonl: print every event as a JSON line instead.
+    """
+
+    def __init__(self, output: Output, *, jsonl: bool = False) -> None:
+        self._output = output
+        self._jsonl = jsonl
+        self._status_shown = False
+        self._at_line_start = True
+        self._item: str | None = None
+        self._on_terminal = sys.stderr.isatty() and not output.quiet and not output.json and not jsonl
+
+    def show(self, event: Event) -> None:
+        """Show one event."""
+        if self._jsonl:
+            self._output.line(dumps(event.to_dict()))
+            sys.stdout.flush()
+            return
+        if self._output.json:
+            return
+        if event.type in ("output.started", "output.restarted"):
+            self._begin_item(event)
+        elif event.type == "output.chunk":
+            self._chunk(event.data["text"])
+        elif event.type == "output.completed":
+            self._end_line()
+        elif event.type == "log" and event.data["node"] + event.data["message"] != "the run failed":
+            self._say(f"{event.data['level']}: {event.data['message']}")
+        elif event.type == "progress":
+            total = f"/{event.data['total']:g}" if event.data["total"] is not None else ""
+            self._status(f"{event.data['done']:g}{total} {event.data['text']}")
+        elif event.type in _NODE_MARKS:
+            self._node(event)
+
+    def end(self, report: Report) -> None:
+        """Show how the run ended."""
+        self._clear_status()
+        self._end_line()
+        if self._jsonl:
+            return
+        if self._output.json:
+            self._output.line(dumps(report.to_dict()))
+            return
+        if self._item is None and report.output is not None:
+            shown = report.output if isinstance(report.output, str) else dumps(report.output)
+            self._output.text(shown)
+        if report.error is not None:
+            node = f" in {report.error['node']}" if report.error.get("node") else ""
+            self._output.talk(f"error{node}: {report.error['type']}: {report.error['message']}")
+            self._output.talk(f"hint: `stepwell runs events {report.run_id}` shows what happened")
+        seconds = "" if report.duration_ms is None else f" in {report.duration_ms / 1000:.2f} s"
+        tokens = f", {report.tokens['total']} tokens" if report.tokens else ""
+        where = f", conversation {report.conversation_id}" if report.conversation_id else ""
+        self._output.talk(f"run {report.run_id} {report.status}{seconds}{tokens}{where}")
+
+    def _begin_item(self, event: Event) -> None:
+        self._clear_status()
+        self._end_line()
+        if event.type == "output.restarted":
+            self._output.talk(f"({event.data['name']} starts over)")
+        self._item = event.data["item"]
+
+    def _chunk(self, text: str) -> None:
+        self._clear_status()
+        self._output.stream(text)
+        self._at_line_start = text.endswith("\n")
+
+    def _end_line(self) -> None:
+        if not self._at_line_start:
+            self._output.stream("\n")
+            self._at_line_start = True
+
+    def _node(self, event: Event) -> None:
+        if self._output.verbose:
+            took = f" {event.data['duration_ms']:.0f} ms" if "duration_ms" in event.data else ""
+            self._say(f"{_NODE_MARKS[event.type]} {event.data['node']}{took}")
+        elif event.type == "node.started":
+            self._status(event.data["node"])
+
+    def _say(self, text: str) -> None:
+        self._clear_status()
+        if self._at_line_start:
+            self._output.talk(text)
+
+    def _status(self, text: str) -> None:
+        # Only between lines of output: a status must not tear an answer apart.
+        if self._on_terminal and self._at_line_start:
+            width = os.get_terminal_size(sys.stderr.fileno()).columns - 2
+            sys.stderr.write(f"\r\033[K\033[2m{safe(text)[:width]}\033[0m")
+            sys.stderr.flush()
+            self._status_shown = True
+
+    def _clear_status(self) -> None:
+        if self._status_shown:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+            self._status_shown = False
+
+
+Begin = Callable[[Host, Callable[[Event], None]], Awaitable["RunHandle"]]
+
+
+def execute(output: Output, project: "Project", live: Live, begin: Begin, *, timeout: float | None = None) -> int:
+    """Start (or resume) a run, show it to its end, and return the exit code.
+
+    The first Ctrl-C cancels the run, a second one ends the process at once.
+    """
+    place = Place(output, str(project.folder))
+    return asyncio.run(_execute(place, live, begin, timeout))
+
+
+async def _execute(place: Place, live: Live, begin: Begin, timeout: float | None) -> int:
+    stopped: list[int] = []
+    async with Host(place.settings) as host:
+        handle = await begin(host, live.show)
+
+        def interrupt() -> None:
+            if stopped:
+                os._exit(EXIT_INTERRUPTED)
+            stopped.append(EXIT_INTERRUPTED)
+            place.output.talk("stopping; Ctrl-C again ends it at once")
+            handle.cancel("interrupted")
+
+        def expire() -> None:
+            stopped.append(EXIT_TIMEOUT)
+            handle.cancel(f"over --timeout {timeout:g} s")
+
+        _on_signals(interrupt)
+        timer = asyncio.get_running_loop().call_later(timeout, expire) if timeout is not None else None
+        report = await handle.report()
+        if timer is not None:
+            timer.cancel()
+    live.end(report)
+    if report.status == "completed":
+        return 0
+    return stopped[0] if stopped and report.status == "cancelled" else EXIT_FAILED
+
+
+def _on_signals(handler: Callable[[], Any]) -> None:
+    loop = asyncio.get_running_loop()
+    for name in ("SIGINT", "SIGTERM"):
+        number = getattr(signal, name)
+        try:
+            loop.add_signal_handler(number, handler)
+        except NotImplementedError:  # Windows
+            signal.signal(number, lambda *_: loop.call_soon_threadsafe(handler))

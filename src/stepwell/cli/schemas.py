@@ -1,0 +1,109 @@
+"""JSON Schemas of the command line's JSON, and of the manifest."""
+
+from typing import Any
+
+_TEXT: dict[str, Any] = {"type": "string"}
+_OPTIONAL: dict[str, Any] = {"type": ["string", "null"]}
+_COUNT: dict[str, Any] = {"type": "integer", "minimum": 0}
+_TOKENS = {
+    "type": ["object", "null"],
+    "properties": dict.fromkeys(
+        ("input", "output", "reasoning", "cache_read", "cache_write", "total", "calls"), _COUNT
+    ),
+}
+
+
+def _object(properties: dict[str, Any], *, optional: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": [name for name in properties if name not in optional],
+    }
+
+
+def _list(item: dict[str, Any]) -> dict[str, Any]:
+    return _object({"items": {"type": "array", "items": item}, "next_cursor": _OPTIONAL})
+
+
+_ENTRY = _object(
+    {
+        "key": _TEXT, "value": {}, "revision": {"type": "integer", "minimum": 1}, "created_at": _TEXT,
+        "updated_at": _TEXT, "source": {"type": "object", "additionalProperties": _TEXT},
+    }
+)  # fmt: skip
+_ERROR_PART = _object({"type": _TEXT, "message": _TEXT, "code": _TEXT, "node": _OPTIONAL}, optional=("code", "node"))
+_REPORT = _object(
+    {
+        "run_id": _TEXT, "project_id": _TEXT, "entrypoint": _TEXT, "conversation_id": _OPTIONAL,
+        "status": {"enum": ["queued", "running", "waiting_input", "completed", "failed", "cancelled"]},
+        "output": {}, "display_input": {}, "error": {"anyOf": [_ERROR_PART, {"type": "null"}]}, "tokens": _TOKENS,
+        "nodes": {"type": "object", "additionalProperties": _COUNT}, "created_at": _TEXT, "started_at": _OPTIONAL,
+        "ended_at": _OPTIONAL, "duration_ms": {"type": ["number", "null"]}, "interrupted": {"type": "boolean"},
+    }
+)  # fmt: skip
+_EVENT = _object({"run_id": _TEXT, "seq": {"type": "integer", "minimum": 1}, "at": _TEXT, "type": _TEXT})
+_DOCUMENT = _object(
+    {
+        "id": _TEXT, "title": _TEXT, "markdown_preview": _TEXT, "size": _COUNT, "sequence": _COUNT,
+        "created_at": _TEXT, "updated_at": _TEXT,
+    }
+)  # fmt: skip
+_HIT = _object(
+    {
+        "document_id": _TEXT, "title": _TEXT, "line": {"type": "integer", "minimum": 1}, "text": _TEXT,
+        "before": {"type": "array", "items": _TEXT}, "after": {"type": "array", "items": _TEXT},
+    }
+)  # fmt: skip
+_CONVERSATION = _object(
+    {
+        "conversation_id": _TEXT, "project_name": _TEXT, "title": _OPTIONAL, "shown_title": _TEXT,
+        "created_at": _TEXT, "updated_at": _TEXT, "message_count": _COUNT, "last_seq": _COUNT,
+    }
+)  # fmt: skip
+_RULE = _object(
+    {
+        "mode": {"enum": ["none", "all", "prefixes"]},
+        "prefixes": {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "maxItems": 32},
+    },
+    optional=("prefixes",),
+)
+_RELATION = _object(
+    {
+        "alias": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"},
+        "project-id": {"type": "string", "format": "uuid"},
+        "grant": _object(
+            {
+                "read": _RULE, "write": _RULE, "entrypoints": _RULE,
+                "knowledge": _object({"read": _RULE, "write": _RULE}, optional=("read", "write")),
+            },
+            optional=("read", "write", "entrypoints", "knowledge"),
+        ),
+    },
+    optional=("grant",),
+)  # fmt: skip
+_MANIFEST = _object(
+    {
+        "project-id": {"type": "string", "format": "uuid"},
+        "executor": {"type": "string", "pattern": r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"},
+        "name": _TEXT,
+        "data-storage": {"enum": ["local", "server", "both"], "default": "local"},
+        "scope-model": {"enum": ["project", "workflow"], "default": "project"},
+        "settings": {"type": "object"},
+        "providers": {"type": "object"},
+        "related-projects": {"type": "array", "maxItems": 32, "items": _RELATION},
+    },
+    optional=("name", "data-storage", "scope-model", "settings", "providers", "related-projects"),
+) | {"additionalProperties": False}
+
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "entry": _ENTRY,
+    "entries": _list(_ENTRY),
+    "report": _REPORT,
+    "runs": _list(_REPORT),
+    "event": _EVENT,
+    "documents": _list(_DOCUMENT),
+    "search": _list(_HIT),
+    "conversations": _list(_CONVERSATION),
+    "error": _object({"error": _object({"code": _TEXT, "message": _TEXT, "hint": _TEXT}, optional=("hint",))}),
+    "manifest": _MANIFEST,
+}

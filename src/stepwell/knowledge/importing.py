@@ -1,0 +1,87 @@
+"""Importing a folder of Markdown files."""
+
+import asyncio
+import hashlib
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stepwell.errors import DocumentNotFound, InvalidArgument
+from stepwell.knowledge.documents import Knowledge
+
+Progress = Callable[[int, int, str], None]
+
+
+class Imported(NamedTuple):
+    """What an import did; `skipped` names files that are not UTF-8."""
+
+    created: int
+    updated: int
+    unchanged: int
+    skipped: list[str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON."""
+        return self._asdict()
+
+
+async def import_folder(base: Knowledge, folder: str, progress: Progress | None = None) -> Imported:
+    """Create or update a document for every `.md` file below a folder; unchanged ones are left alone.
+
+    The id is the path below the folder's name, so importing again updates the same documents.
+
+    Raises:
+        InvalidArgument: there is no such folder.
+    """
+    root = Path(folder)
+    if not root.is_dir():
+        raise InvalidArgument(f"{folder} is not a folder", argument="folder")
+    files = sorted(path for path in root.rglob("*.md") if path.is_file())
+    counts = {"created": 0, "updated": 0, "unchanged": 0}
+    skipped: list[str] = []
+    for done, path in enumerate(files, start=1):
+        name = path.relative_to(root).as_posix()
+        try:
+            markdown = (await asyncio.to_thread(path.read_bytes)).decode("utf-8-sig")
+        except UnicodeDecodeError:
+            skipped.append(name)
+        else:
+            counts[await put_document(base, document_id_of(root.resolve().name, name), markdown, path.stem)] += 1
+        if progress is not None:
+            progress(done, len(files), name)
+    return Imported(counts["created"], counts["updated"], counts["unchanged"], skipped)
+
+
+async def put_document(base: Knowledge, document_id: str, markdown: str, name: str) -> str:
+    """Create, update or leave a document: `created`, `updated` or `unchanged`."""
+    title = title_of(markdown, name)
+    try:
+        known = await base.get_document(document_id)
+    except DocumentNotFound:
+        await base.create_document(title, markdown, document_id)
+        return "created"
+    if known.markdown == markdown and known.title == title:
+        return "unchanged"
+    await base.edit_document(document_id, title=title, markdown=markdown)
+    return "updated"
+
+
+def document_id_of(collection: str, name: str) -> str:
+    """A document id for a file of a collection: its path where that fits the rules, with a hash where it does not.
+
+    >>> document_id_of("docs", "guide/first.md")
+    'docs.guide.first'
+    """
+    path = f"{collection}/{name}".removesuffix(".md")
+    plain = re.sub(r"[^A-Za-z0-9._-]+", ".", path).strip(".")
+    # A dot in the path itself could be mistaken for a separator, so only dotless paths go without the hash.
+    if plain == path.replace("/", ".") and "." not in path and len(plain) <= 128:
+        return plain
+    return f"{plain[:100]}.{hashlib.sha256(path.encode()).hexdigest()[:12]}"
+
+
+def title_of(markdown: str, name: str) -> str:
+    """The first heading or front-matter title of a text, else the file's name."""
+    found = re.search(r"^(?:#{1,3}\s+|title:\s*)(\S.*)$", markdown[:4_000], re.MULTILINE)
+    return " ".join(found[1].strip().strip("\"'").split())[:300] or name if found else name
