@@ -8,8 +8,10 @@ from stepwell import Context, node, parse_conversation_input, workflow
 from stepwell.knowledge import mirror_conversation
 
 STOP_WORDS = frozenset(
-    "a an and are as at be by can do does for from how i in is it its me my of on or our should so that the their "
-    "there this to use was we what when where which who why will with would you your about tell explain".split()
+    (
+        "a about an and are as at be by can do does explain for from happens how i in is it its me my of on or our "
+        "should so tell that the their there this to use was we what when where which who why will with would you your"
+    ).split(" ")
 )
 # Words that only carry the grammar of a Chinese question; what is left between them is worth searching for.
 CHINESE_GRAMMAR = re.compile(
@@ -101,9 +103,7 @@ def pick(ranked: list[Passage]) -> list[Passage]:
     """The best passages, none of which repeats lines of another."""
     chosen: list[Passage] = []
     for passage in ranked:
-        near = any(
-            other.document_id == passage.document_id and abs(other.line - passage.line) <= 5 for other in chosen
-        )
+        near = any(other.document_id == passage.document_id and abs(other.line - passage.line) <= 5 for other in chosen)
         if not near:
             chosen.append(passage)
         if len(chosen) == CITATIONS:

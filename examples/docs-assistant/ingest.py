@@ -1,11 +1,10 @@
 """Import folders of Markdown files into Knowledge: unchanged files are skipped, removed ones deleted."""
 
-import hashlib
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from stepwell import Context, node, workflow
+from stepwell.knowledge import document_id_of, put_document
 
 
 @dataclass
@@ -18,7 +17,7 @@ class IngestInput:
 
 @dataclass
 class IngestOutput:
-    """How many documents were touched, over all folders."""
+    """How many documents were touched, over all folders; `skipped` files are not UTF-8."""
 
     created: int = 0
     updated: int = 0
@@ -29,10 +28,9 @@ class IngestOutput:
 
 def read_arguments(args: list[str], conversation_id: str | None) -> IngestInput:
     """Take the folders from the command line: `stepwell run . -e ingest -- docs ../more-docs`."""
-    folders = [argument for argument in args if argument != "--folder"]
-    if not folders:
+    if not args:
         raise ValueError("name at least one folder of Markdown files, for example: -- docs")
-    return IngestInput(folders, conversation_id)
+    return IngestInput(args, conversation_id)
 
 
 @node
@@ -41,45 +39,33 @@ def list_files(folder: str) -> list[str]:
     root = Path(folder)
     if not root.is_dir():
         raise FileNotFoundError(f"{folder} is not a folder")
-    return sorted(str(path.relative_to(root)) for path in root.rglob("*.md") if path.is_file())
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*.md") if path.is_file())
 
 
-@node(replay=False)
+@node
 async def import_file(folder: str, name: str, ctx: Context) -> str:
     """Import one file and say what happened: created, updated, unchanged or skipped."""
-    raw = (Path(folder) / name).read_bytes()
     try:
-        markdown = raw.decode("utf-8-sig")
+        markdown = (Path(folder) / name).read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:
         return "skipped"
-    document_id = id_of(folder, name)
-    fingerprint = hashlib.sha256(raw).hexdigest()
-    files = ctx.storage.host.kv
-    known = await files.get_value(f"file:{document_id}")
-    if known is not None and known["sha256"] == fingerprint and await exists(document_id, ctx):
-        return "unchanged"
-    title = title_of(markdown, name)
-    if await exists(document_id, ctx):
-        await ctx.knowledge.edit_document(document_id, title=title, markdown=markdown)
-        outcome = "updated"
-    else:
-        await ctx.knowledge.create_document(title, markdown, id=document_id)
-        outcome = "created"
-    await files.set_value(
-        f"file:{document_id}", {"collection": collection_of(folder), "name": name, "sha256": fingerprint}
-    )
+    collection = collection_of(folder)
+    document_id = document_id_of(collection, name)
+    outcome = await put_document(ctx.knowledge, document_id, markdown, Path(name).stem)
+    if outcome == "created":
+        await ctx.storage.host.kv.set_value(f"file:{document_id}", {"collection": collection, "name": name})
     return outcome
 
 
-@node(replay=False)
+@node
 async def delete_removed(folder: str, names: list[str], ctx: Context) -> int:
     """Delete the documents of files that are no longer in the folder."""
-    files = ctx.storage.host.kv
-    kept = {f"file:{id_of(folder, name)}" for name in names}
+    files, collection = ctx.storage.host.kv, collection_of(folder)
+    kept = {f"file:{document_id_of(collection, name)}" for name in names}
     gone = [
         entry.key
         async for entry in files.scan("file:")
-        if entry.value["collection"] == collection_of(folder) and entry.key not in kept
+        if entry.value["collection"] == collection and entry.key not in kept
     ]
     for key in gone:
         await ctx.knowledge.delete_document(key.removeprefix("file:"))
@@ -106,37 +92,11 @@ async def ingest(data: IngestInput, ctx: Context) -> IngestOutput:
             f"{result.created} created, {result.updated} updated, {result.unchanged} unchanged, "
             f"{result.deleted} deleted."
         )
-        for name in result.skipped:
-            await out.write(f"\nSkipped, not UTF-8: {name}")
+        for skipped in result.skipped:
+            await out.write(f"\nSkipped, not UTF-8: {skipped}")
     return result
 
 
 def collection_of(folder: str) -> str:
     """The name a folder's documents are kept under."""
     return Path(folder).resolve().name
-
-
-def id_of(folder: str, name: str) -> str:
-    """A readable document id: the path where it fits the rules, made unique by a hash where it does not."""
-    path = f"{collection_of(folder)}/{name}".removesuffix(".md")
-    plain = re.sub(r"[^A-Za-z0-9._-]+", ".", path).strip(".")
-    if plain == path.replace("/", ".") and len(plain) <= 128:
-        return plain
-    return f"{plain[:100]}.{hashlib.sha256(path.encode()).hexdigest()[:12]}"
-
-
-def title_of(markdown: str, name: str) -> str:
-    """The first heading or front-matter title, else the file's name."""
-    found = re.search(r"^(?:#\s+|title:\s*)(.+)$", markdown[:4_000], re.MULTILINE)
-    return found[1].strip().strip("\"'") if found else Path(name).stem
-
-
-async def exists(document_id: str, ctx: Context) -> bool:
-    """Is the document there? Reads one line, not the body."""
-    from stepwell.errors import DocumentNotFound
-
-    try:
-        await ctx.knowledge.read_document_lines(document_id, 1, 1)
-    except DocumentNotFound:
-        return False
-    return True

@@ -12,6 +12,7 @@ from stepwell.knowledge.documents import (
     DocumentSummary,
     Knowledge,
 )
+from stepwell.knowledge.importing import document_id_of, import_folder, put_document
 from stepwell.knowledge.mirror import MirroredDocument, mirror_conversation, mirror_document_id
 from stepwell.knowledge.search import SearchHit, SearchPage
 
@@ -74,13 +75,16 @@ __all__ = [
     "SearchPage",
     "create_document",
     "delete_document",
+    "document_id_of",
     "edit_document",
     "get_document",
+    "import_folder",
     "knowledge_of",
     "list_document_page",
     "list_documents",
     "mirror_conversation",
     "mirror_document_id",
+    "put_document",
     "read_document_lines",
     "search_documents",
 ]

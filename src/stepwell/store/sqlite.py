@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic, sleep
 from typing import Any
 
-from stepwell.errors import Conflict, LockTimeout, UpdateConflict
+from stepwell.errors import Conflict, UpdateConflict
 from stepwell.identifiers import now_micros
 from stepwell.store.entries import (
     NO_SOURCE,
@@ -26,11 +26,11 @@ from stepwell.store.entries import (
     Span,
     Write,
 )
-from stepwell.store.file_lock import LockFile, Pause, Ticket, offset_of
+from stepwell.store.file_lock import Pause, offset_of
 from stepwell.store.sqlite_file import FileFacts, SqliteFile
+from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease
 from stepwell.store.sqlite_schema import MIGRATIONS
 
-FOREIGN_LOCK_SECONDS = 30.0
 _KEYS_PER_STATEMENT = 200
 _TOMBSTONES_KEPT = 10_000
 
@@ -230,7 +230,7 @@ class SqliteCore:
         writes: Sequence[Write],
         *,
         source: Source = NO_SOURCE,
-        lease: "SqliteLease | None" = None,
+        lease: SqliteLease | None = None,
     ) -> Committed:
         """All checks hold and all writes land, durably; or `Conflict` and nothing is changed."""
         admission = NamespaceAdmission(self.file.locks(), ns, lease)
@@ -349,7 +349,7 @@ class SqliteCore:
             connection.execute("DELETE FROM entry WHERE namespace_id = ?", (namespace_id,))
         return int(count)
 
-    def lock(self, ns: Namespace, *, timeout: float = 30.0) -> "SqliteLease":
+    def lock(self, ns: Namespace, *, timeout: float = 30.0) -> SqliteLease:
         """Take the namespace's lock on this thread; give it back with `unlock()`."""
         locks = self.file.locks()
         return SqliteLease(ns, locks, locks.acquire(offset_of(str(ns)), timeout, f"the lock of {ns}"))
@@ -385,60 +385,6 @@ class SqliteCore:
         # Seen here a second time: committed by an earlier transaction, or undone with this one and its entry.
         self._source_ids[source] = row[0]
         return int(row[0])
-
-
-class SqliteLease:
-    """A held namespace lock."""
-
-    __slots__ = ("locks", "namespace", "ticket")
-
-    def __init__(self, namespace: Namespace, locks: LockFile, ticket: Ticket) -> None:
-        self.namespace = namespace
-        self.locks = locks
-        self.ticket = ticket
-
-    def unlock(self) -> None:
-        """Give the lock back; harmless when repeated."""
-        self.locks.release(self.ticket)
-
-    async def release(self) -> None:
-        """Give the lock back; harmless when repeated."""
-        self.unlock()
-
-
-class NamespaceAdmission:
-    """Lets a writer in while nobody else holds the namespace's lock.
-
-    Raises (from `enter`):
-        LockTimeout: the lease was lost, or somebody else held the lock for 30 s.
-    """
-
-    __slots__ = ("_deadline", "_inside", "_lease", "_locks", "_namespace", "_offset")
-
-    def __init__(self, locks: LockFile, ns: Namespace, lease: SqliteLease | None) -> None:
-        self._locks = locks
-        self._namespace = ns
-        self._lease = lease
-        self._offset = lease.ticket.offset if lease is not None else offset_of(str(ns))
-        self._deadline = monotonic() + FOREIGN_LOCK_SECONDS
-        self._inside = False
-
-    def enter(self) -> bool:
-        """Try to get in."""
-        if self._lease is not None:
-            if not self._locks.is_holder(self._lease.ticket):
-                raise LockTimeout(f"the lock of {self._namespace} was lost before the commit")
-            return True
-        self._inside = self._locks.enter(self._offset)
-        if not self._inside and monotonic() > self._deadline:
-            raise LockTimeout(f"the lock of {self._namespace} was held by another for {FOREIGN_LOCK_SECONDS:g} s")
-        return self._inside
-
-    def leave(self) -> None:
-        """Get out."""
-        if self._inside:
-            self._inside = False
-            self._locks.leave(self._offset)
 
 
 class _snapshot:  # noqa: N801  (reads as a statement: with _snapshot(connection))

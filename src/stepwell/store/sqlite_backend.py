@@ -32,7 +32,8 @@ from stepwell.store.entries import (
     Write,
 )
 from stepwell.store.file_lock import LockFile, Pause, Ticket, offset_of
-from stepwell.store.sqlite import NamespaceAdmission, SqliteCore, SqliteLease
+from stepwell.store.sqlite import SqliteCore
+from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease
 from stepwell.store.sqlite_writer import GroupWriter
 
 _INLINE_KEYS = 16

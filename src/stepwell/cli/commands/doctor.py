@@ -53,10 +53,7 @@ def _machine() -> "Iterator[Finding]":
     from stepwell import __version__
 
     version = ".".join(map(str, sys.version_info[:3]))
-    if sys.version_info < (3, 11):
-        yield Finding("error", "python", version, "install Python 3.11 or newer")
-    else:
-        yield Finding("ok", "python", f"{version}, stepwell {__version__}")
+    yield Finding("ok", "python", f"{version}, stepwell {__version__}")
     if sqlite3.sqlite_version_info < (3, 35):
         yield Finding("error", "sqlite", sqlite3.sqlite_version, "use a Python built with SQLite 3.35 or newer")
     else:

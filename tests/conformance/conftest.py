@@ -1,0 +1,65 @@
+"""One suite for every backend: to add one, add its factory to `FACTORIES`; the tests stay as they are."""
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import pytest
+
+from stepwell.storage.kv import KeyValue
+from stepwell.store.backend import Backend
+from stepwell.store.entries import Domain, Namespace, Scope
+from stepwell.store.memory import MemoryBackend
+from stepwell.store.sqlite_backend import SqliteBackend
+
+PROJECT = "01936d3f-6a00-7000-8000-0000000000aa"
+NS = Namespace(PROJECT, Domain.KV, Scope.PROJECT)
+OTHER = Namespace(PROJECT, Domain.KV, Scope.CONVERSATION, conversation_id="c1")
+
+
+class Store:
+    """A data set of one backend: `open()` gives a handle on it, as often as wanted."""
+
+    def __init__(self, name: str, make: Callable[[], Backend], *, shared: bool) -> None:
+        self.name = name
+        self.durable = shared
+        self._make = make
+        self._shared = shared
+        self._opened: list[Backend] = []
+
+    def open(self) -> Backend:
+        """A handle; of a backend that lives in this process only, always the same one."""
+        if not self._shared and self._opened:
+            return self._opened[0]
+        self._opened.append(self._make())
+        return self._opened[-1]
+
+    async def close(self) -> None:
+        """Close every handle."""
+        for backend in self._opened:
+            await backend.close()
+
+
+FACTORIES: dict[str, Callable[[Path], Store]] = {
+    "memory": lambda _: Store("memory", MemoryBackend, shared=False),
+    "sqlite": lambda path: Store("sqlite", lambda: SqliteBackend(path / "data" / "x.kv.sqlite"), shared=True),
+}
+
+
+@pytest.fixture(params=list(FACTORIES))
+async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Store]:
+    """An empty data set of each backend."""
+    made = FACTORIES[request.param](tmp_path)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def backend(store: Store) -> Backend:
+    """A handle on an empty data set."""
+    return store.open()
+
+
+@pytest.fixture
+def kv(backend: Backend) -> KeyValue:
+    """The project scope of it."""
+    return KeyValue(backend, NS)
