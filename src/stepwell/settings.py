@@ -6,13 +6,14 @@ user configuration folder.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from stepwell.errors import InvalidArgument
 
-_NAMES = ("home", "kv_store_dir", "persistent_value_store_dir", "server_url", "server_key")
+NAMES = ("home", "kv_store_dir", "persistent_value_store_dir", "server_url", "server_key")
 _SECRET = frozenset({"server_key"})
+_NOT_IN_MANIFEST = _SECRET
 _FOLDERS = frozenset({"home", "kv_store_dir", "persistent_value_store_dir"})
 
 
@@ -62,13 +63,14 @@ class Settings:
 
     def all(self) -> list[Setting]:
         """Every setting with its origin, in a fixed order."""
-        return [self._values[name] for name in _NAMES]
+        return [self._values[name] for name in NAMES]
 
 
 def load_settings(
     flags: Mapping[str, str | None] | None = None,
     *,
     project: Mapping[str, Any] | None = None,
+    project_folder: str | None = None,
     environ: Mapping[str, str] | None = None,
     user_file: str | None = None,
 ) -> Settings:
@@ -77,49 +79,102 @@ def load_settings(
     Args:
         flags: from the command line, by setting name; None values do not count.
         project: the manifest's `[tool.stepwell.settings]` table.
+        project_folder: what relative folders in that table are relative to. From the command line they are relative
+            to the current folder; from anywhere else they are refused, because they would mean another data set
+            wherever the program is started.
         environ: the environment; the process's own by default.
         user_file: the user's config.toml; found in the user configuration folder by default.
 
     Raises:
-        InvalidArgument: a value is empty, has the wrong type, or the user's file cannot be read.
+        InvalidArgument: a value is empty, of the wrong type, a relative folder, a file where a folder is needed, or
+            no http(s) address; or the user's file cannot be read.
     """
     environ = os.environ if environ is None else environ
     user_file = user_file or _user_file(environ)
     user = _read_user_file(user_file)
     values: dict[str, Setting] = {}
-    for name in _NAMES:
+    for name in NAMES:
         setting = (
-            _given(name, (flags or {}).get(name), "flag")
+            _given(name, (flags or {}).get(name), "flag", os.curdir)
             or _from_environment(name, environ)
-            or _given(name, _lookup(project or {}, name), "project manifest")
+            or _given(name, _lookup(project or {}, name), "project manifest", project_folder)
             or _given(name, _lookup(user, name), f"user {user_file}")
         )
-        if setting is None:
-            setting = Setting(name, _default(name, values, environ), "default")
-        elif name in _FOLDERS:
-            setting = setting._replace(value=os.path.abspath(os.path.expanduser(setting.value or "")))
-        values[name] = setting
+        values[name] = setting or Setting(name, _default(name, values, environ), "default")
     return Settings(values)
 
 
-def _given(name: str, value: Any, origin: str) -> Setting | None:
+def unknown_settings(table: Mapping[str, Any], *, manifest: bool = False) -> list[str]:
+    """What is wrong with the names of a table of settings, a line each.
+
+    Args:
+        table: from the user's file or a manifest.
+        manifest: a manifest is shared and versioned, so it must not hold secrets.
+    """
+    problems = []
+    for key, value in table.items():
+        parts = [f"{key}.{inner}" for inner in value] if isinstance(value, Mapping) else [key]
+        for part in parts:
+            name = part.replace(".", "_").replace("-", "_")
+            if name not in NAMES:
+                problems.append(f"{part}: unknown setting{suggest(part, [known.replace('_', '-') for known in NAMES])}")
+            elif manifest and name in _NOT_IN_MANIFEST:
+                problems.append(f"{part}: a secret does not belong in a manifest; use STEPWELL_{name.upper()}")
+    return problems
+
+
+def unknown_variables(environ: Mapping[str, str]) -> list[str]:
+    """Environment variables that look like settings and are none, a line each."""
+    known = [variable for name in NAMES for variable in _variables(name)]
+    return [
+        f"{name}: unknown variable{suggest(name, known)}"
+        for name in sorted(environ)
+        if name.startswith("STEPWELL_") and name not in known
+    ]
+
+
+def suggest(name: str, known: Sequence[str]) -> str:
+    """`; did you mean …?` where a known name is close, else the known names."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, known, 1)
+    return f"; did you mean {close[0]}?" if close else f"; known are {', '.join(known)}"
+
+
+def _given(name: str, value: Any, origin: str, base: str | None = None) -> Setting | None:
     if value is None:
         return None
     if not isinstance(value, str) or not value.strip() or "\x00" in value:
-        raise InvalidArgument(
-            f"the setting {name} ({origin}) is {value!r:.80}: it must be non-empty text",
-            hint="unset it to use the default",
-            setting=name,
-        )
+        problem, hint = "it must be non-empty text", "unset it to use the default"
+    elif name in _FOLDERS:
+        value = os.path.expanduser(value)
+        if base is not None:
+            value = os.path.abspath(os.path.join(base, value))
+        problem, hint = "", "give an absolute path, or unset it to use the default"
+        if not os.path.isabs(value):
+            problem = "a relative folder would be another one wherever the program is started"
+        elif os.path.lexists(value) and not os.path.isdir(value):
+            problem = "there is something that is no folder"
+    elif name == "server_url" and not value.startswith(("http://", "https://")):
+        problem, hint = "it must begin with http:// or https://", "give the server's address"
+    else:
+        return Setting(name, value, origin)
+    if problem:
+        shown = "[set]" if name in _SECRET else f"{value!r:.200}"
+        raise InvalidArgument(f"the setting {name} ({origin}) is {shown}: {problem}", hint=hint, setting=name)
     return Setting(name, value, origin)
 
 
 def _from_environment(name: str, environ: Mapping[str, str]) -> Setting | None:
-    section, _, rest = name.partition("_")
-    for variable in (f"STEPWELL_{name.upper()}", f"STEPWELL_{section.upper()}__{rest.upper()}"):
+    for variable in _variables(name):
         if variable in environ:
             return _given(name, environ[variable], f"env {variable}")
     return None
+
+
+def _variables(name: str) -> tuple[str, ...]:
+    section, _, rest = name.upper().partition("_")
+    return (f"STEPWELL_{name.upper()}", f"STEPWELL_{section}__{rest}") if rest else (f"STEPWELL_{section}",)
 
 
 def _lookup(table: Mapping[str, Any], name: str) -> Any:
@@ -169,6 +224,11 @@ def _read_user_file(path: str) -> dict[str, Any]:
 
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidArgument(f"the settings file {path} cannot be read: {error}", path=path) from None
+            table = tomllib.load(file)
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+        raise InvalidArgument(f"the settings file {path} cannot be read: {reason}", path=path) from None
+    problems = unknown_settings(table)
+    if problems:
+        raise InvalidArgument(f"the settings file {path} is wrong: {'; '.join(problems)}", path=path, problems=problems)
+    return table

@@ -1,13 +1,12 @@
 """The command table, the options every command has, and the one place where errors become exit codes."""
 
-import os
-import sys
+import errno
 from collections.abc import Callable
 
 import click
 
-from stepwell.cli.render import Output
-from stepwell.errors import Kind, StepwellError
+from stepwell.cli.render import EXIT_INTERRUPTED, Output
+from stepwell.errors import Kind, StepwellError, StorageUnavailable
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -69,8 +68,23 @@ def _set(name: str) -> "Callable[[click.Context, click.Parameter, Any], None]":
     return callback
 
 
+def _set_project(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+    if value is not None:
+        if not value:
+            raise click.BadParameter("the folder's name is empty", ctx, parameter)
+        ctx.ensure_object(Output).project = value
+
+
+def _print_version(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        from stepwell import __version__
+
+        click.echo(f"stepwell {__version__}")
+        ctx.exit()
+
+
 def common(command: "Callable[..., Any]") -> "Callable[..., Any]":
-    """Add the options that every command has."""
+    """Add the options that every command has, before and after the subcommand alike."""
     for option in (
         click.option("--debug", is_flag=True, expose_value=False, callback=_set("debug"), help="Show tracebacks."),
         click.option("--no-color", is_flag=True, expose_value=False, callback=_set("no_color"), help="No colours."),
@@ -78,7 +92,7 @@ def common(command: "Callable[..., Any]") -> "Callable[..., Any]":
         click.option("-q", "--quiet", is_flag=True, expose_value=False, callback=_set("quiet"), help="Say less."),
         click.option("--json", is_flag=True, expose_value=False, callback=_set("json"), help="Print JSON."),
         click.option(
-            "--project", metavar="DIR", expose_value=False, callback=_set("project"), help="The project's folder."
+            "--project", metavar="DIR", expose_value=False, callback=_set_project, help="The project's folder."
         ),
     ):
         command = option(command)
@@ -87,7 +101,10 @@ def common(command: "Callable[..., Any]") -> "Callable[..., Any]":
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @common
-@click.version_option(package_name="stepwell", message="stepwell %(version)s")
+@click.option(
+    "-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version,
+    help="Show the version and exit.",
+)  # fmt: skip
 def app() -> None:
     """stepwell: run workflows and agents whose state lasts."""
 
@@ -98,27 +115,22 @@ pass_output = click.make_pass_decorator(Output, ensure=True)
 def run(arguments: list[str]) -> int:
     """Run a command; every error comes out as one clear message and an exit code."""
     output = Output()
-    output.json = "--json" in arguments[: arguments.index("--") if "--" in arguments else None]
+    options = arguments[: arguments.index("--") if "--" in arguments else None]
+    output.json = "--json" in options
+    output.json_errors = output.json or "--jsonl" in options
     try:
         result = app.main(args=arguments, prog_name="stepwell", standalone_mode=False, obj=output)
-        sys.stdout.flush()
     except StepwellError as error:
-        if output.debug:
-            raise
         return output.error(error)
-    except click.exceptions.Abort:
-        return 130
-    except KeyboardInterrupt:
-        return 130
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        return EXIT_INTERRUPTED
     except click.ClickException as error:
         return output.error(UsageProblem(error.format_message(), hint=_usage_hint(error)))
     except BrokenPipeError:
-        # The reader has gone: leave without complaint, also at the interpreter's own flush.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        return 0
-    except Exception as error:
-        if output.debug:
-            raise
+        return 0  # the reader has gone: leave without complaint
+    except Exception as error:  # noqa: BLE001  (the one place where anything becomes a message)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, getattr(errno, "EDQUOT", None)):
+            return output.error(StorageUnavailable(f"writing failed: {error.strerror}", hint="free some disk space"))
         return output.error(
             InternalError(
                 f"internal error: {type(error).__name__}: {error}",

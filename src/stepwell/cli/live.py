@@ -1,6 +1,7 @@
 """Showing a run while it goes on: output on stdout, nodes and progress on stderr."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from stepwell.cli.place import Place
-from stepwell.cli.render import Output, dumps, safe
+from stepwell.cli.render import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_TIMEOUT, EXIT_WAITING, Output, dumps, safe
 from stepwell.runtime.events import Event
 from stepwell.runtime.host import Host
 from stepwell.runtime.report import Report
@@ -16,10 +17,6 @@ from stepwell.runtime.report import Report
 if TYPE_CHECKING:
     from stepwell.project.loader import Project
     from stepwell.runtime.runner import RunHandle
-
-EXIT_FAILED = 1
-EXIT_TIMEOUT = 124
-EXIT_INTERRUPTED = 130
 
 _NODE_MARKS = {"node.started": "▸", "node.completed": "✓", "node.failed": "✗", "node.cancelled": "■"}
 
@@ -38,13 +35,25 @@ class Live:
         self._status_shown = False
         self._at_line_start = True
         self._item: str | None = None
+        self._lost: OSError | None = None
         self._on_terminal = sys.stderr.isatty() and not output.quiet and not output.json and not jsonl
 
     def show(self, event: Event) -> None:
-        """Show one event."""
+        """Show one event.
+
+        This is called from inside the run, which must not fail because nobody reads any more: the run goes on
+        without an audience, and `end` says what happened to the output.
+        """
+        if self._lost is None:
+            try:
+                self._show(event)
+            except OSError as error:
+                self._lost = error
+
+    def _show(self, event: Event) -> None:
         if self._jsonl:
             self._output.line(dumps(event.to_dict()))
-            sys.stdout.flush()
+            self._output.flush()
             return
         if self._output.json:
             return
@@ -63,7 +72,13 @@ class Live:
             self._node(event)
 
     def end(self, report: Report) -> None:
-        """Show how the run ended."""
+        """Show how the run ended.
+
+        Raises:
+            OSError: an earlier event could not be written.
+        """
+        if self._lost is not None:
+            raise self._lost
         self._clear_status()
         self._end_line()
         if self._jsonl:
@@ -115,8 +130,9 @@ class Live:
     def _status(self, text: str) -> None:
         # Only between lines of output: a status must not tear an answer apart.
         if self._on_terminal and self._at_line_start:
-            width = os.get_terminal_size(sys.stderr.fileno()).columns - 2
-            sys.stderr.write(f"\r\033[K\033[2m{safe(text)[:width]}\033[0m")
+            width = max(os.get_terminal_size(sys.stderr.fileno()).columns - 2, 0)
+            dim, off = ("\033[2m", "\033[0m") if self._output.colors(sys.stderr) else ("", "")
+            sys.stderr.write(f"\r\033[K{dim}{safe(' '.join(text.split()))[:width]}{off}")
             sys.stderr.flush()
             self._status_shown = True
 
@@ -136,7 +152,8 @@ def execute(output: Output, project: "Project", live: Live, begin: Begin, *, tim
     The first Ctrl-C cancels the run, a second one ends the process at once.
     """
     place = Place(output, str(project.folder))
-    return asyncio.run(_execute(place, live, begin, timeout))
+    with output.user_prints():
+        return asyncio.run(_execute(place, live, begin, timeout))
 
 
 async def _execute(place: Place, live: Live, begin: Begin, timeout: float | None) -> int:
@@ -160,10 +177,16 @@ async def _execute(place: Place, live: Live, begin: Begin, timeout: float | None
         report = await handle.report()
         if timer is not None:
             timer.cancel()
-    live.end(report)
-    if report.status == "completed":
-        return 0
-    return stopped[0] if stopped and report.status == "cancelled" else EXIT_FAILED
+    with contextlib.suppress(BrokenPipeError):  # the exit code still tells how the run went
+        live.end(report)
+    if stopped and report.status == "cancelled":
+        return stopped[0]
+    return exit_code_of(report)
+
+
+def exit_code_of(report: Report) -> int:
+    """The exit code that tells a run's status."""
+    return {"completed": 0, "waiting_input": EXIT_WAITING}.get(report.status, EXIT_FAILED)
 
 
 def _on_signals(handler: Callable[[], Any]) -> None:

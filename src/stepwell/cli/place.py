@@ -18,10 +18,10 @@ class Place:
 
         self.output = output
         self.manifest: Manifest = load_manifest(folder or output.project)
-        self.settings: Settings = load_settings(project=self.manifest.settings)
+        self.settings: Settings = load_settings(project=self.manifest.settings, project_folder=self.manifest.folder)
 
-    def storage(self, stores: "Stores", conversation_id: str | None = None) -> "Storage":
-        """The project's storage, with its declaration's rules."""
+    def storage(self, stores: "Stores", conversation_id: str | None = None, workflow: str | None = None) -> "Storage":
+        """The project's storage, with its declaration's rules; `workflow` matters under the workflow scope model."""
         from stepwell.storage.location import Storage
         from stepwell.store.entries import Source
 
@@ -30,6 +30,7 @@ class Place:
             local=stores,
             server=None,
             project_id=manifest.project_id,
+            workflow_name=workflow or "",
             conversation_id=conversation_id,
             data_storage=manifest.data_storage,
             scope_model=manifest.scope_model,

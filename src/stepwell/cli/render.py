@@ -7,21 +7,26 @@ from collections.abc import Callable, Iterable, Sequence
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from contextlib import AbstractContextManager
+    from typing import Any, TextIO
 
     from stepwell.errors import StepwellError
 
+EXIT_FAILED = 1
+EXIT_WAITING = 7
+EXIT_TIMEOUT = 124
+EXIT_INTERRUPTED = 130
 EXIT_CODES = (
     (0, "ok"),
-    (1, "the run failed, or an internal error"),
+    (EXIT_FAILED, "the run failed, or an internal error"),
     (2, "usage or bad input"),
     (3, "not found"),
     (4, "conflict"),
     (5, "denied"),
     (6, "unavailable, try again"),
-    (7, "waiting for input or approval"),
-    (124, "stopped by --timeout"),
-    (130, "interrupted"),
+    (EXIT_WAITING, "waiting for input or approval"),
+    (EXIT_TIMEOUT, "stopped by --timeout"),
+    (EXIT_INTERRUPTED, "interrupted"),
 )
 
 
@@ -30,11 +35,14 @@ class Output:
 
     def __init__(self) -> None:
         self.json = False
+        self.json_errors = False
         self.quiet = False
         self.verbose = False
         self.debug = False
         self.no_color = False
         self.project = "."
+        # User code may print, or put something else in sys.stdout's place: data goes to what was there at the start.
+        self._out = sys.stdout
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="backslashreplace")
@@ -42,14 +50,15 @@ class Output:
     @property
     def on_terminal(self) -> bool:
         """True if stdout is a terminal that a person reads."""
-        return sys.stdout.isatty()
+        return self._out.isatty()
 
-    @property
-    def colors(self) -> bool:
-        """True if stderr and stdout may be coloured."""
-        if self.no_color or "NO_COLOR" in os.environ:
+    def colors(self, stream: "TextIO") -> bool:
+        """True if what is written to a stream may be coloured."""
+        if self.no_color or os.environ.get("NO_COLOR"):
             return False
-        return "FORCE_COLOR" in os.environ or sys.stdout.isatty()
+        if os.environ.get("FORCE_COLOR", "0") not in ("", "0", "false"):
+            return True
+        return stream.isatty() and os.environ.get("TERM") != "dumb"
 
     def data(self, value: "Any", text: "Callable[[], str] | str") -> None:
         """Print one object: JSON under --json, else its text."""
@@ -64,16 +73,26 @@ class Output:
 
     def line(self, line: str) -> None:
         """Print a line as it is."""
-        sys.stdout.write(line if line.endswith("\n") else f"{line}\n")
+        self._out.write(line if line.endswith("\n") else f"{line}\n")
 
     def stream(self, chunk: str) -> None:
         """Print a piece of text at once."""
-        sys.stdout.write(safe(chunk) if self.on_terminal else chunk)
-        sys.stdout.flush()
+        self._out.write(safe(chunk) if self.on_terminal else chunk)
+        self._out.flush()
 
     def stream_raw(self, chunk: str) -> None:
         """Print a piece of data as it is."""
-        sys.stdout.write(chunk)
+        self._out.write(chunk)
+
+    def flush(self) -> None:
+        """Hand over what was printed."""
+        self._out.flush()
+
+    def user_prints(self) -> "AbstractContextManager[Any]":
+        """While user code runs: its `print` goes to stderr where stdout has to be JSON."""
+        from contextlib import nullcontext, redirect_stdout
+
+        return redirect_stdout(sys.stderr) if self.json_errors else nullcontext()
 
     def items(
         self,
@@ -103,13 +122,14 @@ class Output:
         from rich import box
         from rich.console import Console
         from rich.table import Table
+        from rich.text import Text
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for name in names:
             table.add_column(name, overflow="fold")
         for row in rows:
-            table.add_row(*[_plain(cell) for cell in row])
-        Console(no_color=not self.colors, highlight=False).print(table)
+            table.add_row(*[Text(cell) for cell in row])
+        Console(file=self._out, no_color=not self.colors(self._out), highlight=False).print(table)
 
     def talk(self, text: str) -> None:
         """Tell the person something that is not data."""
@@ -118,20 +138,29 @@ class Output:
 
     def error(self, error: "StepwellError") -> int:
         """Print an error and return its exit code."""
-        if self.json:
-            sys.stderr.write(dumps({"error": error.to_dict()}) + "\n")
+        if self.debug:
+            import traceback
+
+            traceback.print_exc()
+        if self.json_errors or self.json:
+            sys.stderr.write(dumps({"error": error.to_dict()}, sys.stderr) + "\n")
         else:
-            red, off = ("\033[31m", "\033[0m") if self.colors and sys.stderr.isatty() else ("", "")
+            red, off = ("\033[31m", "\033[0m") if self.colors(sys.stderr) else ("", "")
             sys.stderr.write(f"{red}error:{off} {safe(error.message)}\n")
             if error.hint:
                 sys.stderr.write(f"hint: {safe(error.hint)}\n")
         return error.kind.exit_code
 
 
-def dumps(value: "Any") -> str:
-    """JSON for stdout: readable characters where the stream can carry them."""
-    encoding = (getattr(sys.stdout, "encoding", "") or "").lower().replace("-", "")
+def dumps(value: "Any", stream: "TextIO | None" = None) -> str:
+    """JSON for a stream (stdout): readable characters where it can carry them, escapes where a terminal would obey."""
+    stream = stream or sys.stdout
+    encoding = (getattr(stream, "encoding", "") or "").lower().replace("-", "")
     text = json.dumps(value, ensure_ascii=encoding != "utf8", separators=(", ", ": "))
+    if text.isascii() and "\x7f" not in text:
+        return text
+    if stream.isatty():
+        return "".join(c if _is_harmless(c) else json.dumps(c)[1:-1] for c in text).replace("\x7f", "\\u007f")
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -143,18 +172,18 @@ def safe(text: str) -> str:
     """Text that a terminal only shows: control and bidirectional characters as escapes; tabs and line feeds stay."""
     if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
-    return "".join(_shown(character) for character in text)
+    return "".join(c if _is_harmless(c) else c.encode("unicode_escape").decode() for c in text)
 
 
-def _shown(character: str) -> str:
-    if character in "\n\t" or (character.isprintable() and character not in _BIDI):
-        return character
-    if character == "\u200d" or "\ufe00" <= character <= "\ufe0f" or (character.isspace() and character > "\x7f"):
-        return character
-    return character.encode("unicode_escape").decode()
+def _is_harmless(character: str) -> bool:
+    return character.isprintable() or character in _KEPT
 
 
-_BIDI = frozenset("\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+# What Python does not call printable and a terminal does not obey: spaces of all widths only show as spaces, and the
+# two joiners belong to emoji and to Persian words.
+_KEPT = frozenset(
+    "\n\t\u200c\u200d\u00a0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u202f\u205f\u3000"
+)
 
 
 def _cell(value: "Any") -> str:
@@ -163,10 +192,6 @@ def _cell(value: "Any") -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     text = " ".join(text.split("\n"))
     return safe(text.replace("\t", " ") if len(text) <= 200 else f"{text[:199]}…")
-
-
-def _plain(cell: str) -> str:
-    return cell.replace("[", "\\[")
 
 
 def joined(lines: Iterable[str]) -> str:

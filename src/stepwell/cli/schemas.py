@@ -84,7 +84,7 @@ _RELATION = _object(
 _MANIFEST = _object(
     {
         "project-id": {"type": "string", "format": "uuid"},
-        "executor": {"type": "string", "pattern": r"^[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*$"},
+        "executor": {"type": "string", "pattern": "^[^:]+:[^:]+$"},
         "name": _TEXT,
         "data-storage": {"enum": ["local", "server", "both"], "default": "local"},
         "scope-model": {"enum": ["project", "workflow"], "default": "project"},

@@ -1,7 +1,6 @@
 """Loading a project: its manifest and its executor."""
 
 import importlib
-import importlib.util
 import sys
 import traceback
 from pathlib import Path
@@ -34,6 +33,10 @@ class Project(NamedTuple):
 def load_project(folder: str | Path) -> Project:
     """Read the manifest and import the executor.
 
+    The module stays in `sys.modules` under its own name, so that a project's tests see the same one. Loading another
+    project that uses the same module names takes their place; projects that run side by side for long belong into
+    processes of their own.
+
     Raises:
         ProjectNotFound, ManifestInvalid: see `load_manifest`.
         ExecutorInvalid: the code cannot be imported; the message names the user's file and line.
@@ -46,8 +49,10 @@ def load_project(folder: str | Path) -> Project:
         try:
             found = getattr(found, part)
         except AttributeError:
+            where = _named(module, manifest.folder)
             raise ExecutorInvalid(
-                f"{manifest.file}: executor = {manifest.executor!r}, but {module_name} has no {part!r}"
+                f"{manifest.file}: executor = {manifest.executor!r}, but {where} has no {part!r}",
+                hint="correct the executor in the manifest; two modules must not have the same name",
             ) from None
     if not isinstance(found, Executor):
         raise ExecutorInvalid(
@@ -58,51 +63,87 @@ def load_project(folder: str | Path) -> Project:
 
 
 def _import(manifest: Manifest, module_name: str) -> ModuleType:
-    """Import with the project folder first on the path, and forget modules of another project of the same name."""
     folder = manifest.folder
-    for name, module in list(sys.modules.items()):
-        if _belongs_to_other_project(module, folder, name):
-            del sys.modules[name]
+    others = _put_away_other_projects(folder)
     while folder in sys.path:
         sys.path.remove(folder)
     sys.path.insert(0, folder)
     importlib.invalidate_caches()
+    before = set(sys.modules)
     try:
         return importlib.import_module(module_name)
-    except StepwellError:
+    except KeyboardInterrupt:
         raise
-    except ModuleNotFoundError as error:
+    except BaseException as error:
+        # A module that failed half-way must not be found by the next attempt.
+        for name in set(sys.modules) - before:
+            if _is_inside(sys.modules[name], folder):
+                del sys.modules[name]
+        raise _import_error(error, manifest, module_name) from error
+    finally:
+        for name in set(sys.modules) - before:
+            if _is_inside(sys.modules[name], folder):
+                sys.modules[name].__dict__[_MARK] = folder
+        sys.path.extend(others)
+
+
+_MARK = "__stepwell_project__"
+"""Set in every module that was imported from a project's folder: the folder."""
+
+
+def _put_away_other_projects(folder: str) -> list[str]:
+    """Take the folders of projects loaded before off the path, and their modules away where names would clash.
+
+    Returns the folders, to be put behind this one's: what they import later must still be found.
+    """
+    marks = {getattr(module, "__dict__", {}).get(_MARK) for module in list(sys.modules.values())}
+    others = [path for path in sys.path if path in marks and path != folder]
+    for name, module in list(sys.modules.items()):
+        home = getattr(module, "__dict__", {}).get(_MARK)
+        if home is None:
+            # Imported inside a function after its project was loaded.
+            home = next((other for other in others if _is_inside(module, other)), None)
+        if home not in (None, folder) and _defines(folder, name.partition(".")[0]):
+            del sys.modules[name]
+    sys.path[:] = [path for path in sys.path if path not in others]
+    return others
+
+
+def _defines(folder: str, name: str) -> bool:
+    return (Path(folder) / f"{name}.py").exists() or (Path(folder) / name).is_dir()
+
+
+def _is_inside(module: ModuleType, folder: str) -> bool:
+    """True if a module's file is a project's own: not a package installed into an environment in its folder."""
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and Path(file).is_relative_to(folder) and "site-packages" not in Path(file).parts
+
+
+def _import_error(error: BaseException, manifest: Manifest, module_name: str) -> ExecutorInvalid:
+    folder = manifest.folder
+    if isinstance(error, ModuleNotFoundError):
         if error.name is not None and (module_name == error.name or module_name.startswith(f"{error.name}.")):
-            raise ExecutorInvalid(
+            return ExecutorInvalid(
                 f"{manifest.file}: executor = {manifest.executor!r}, but {folder} has no module {module_name!r}",
                 hint="correct the executor in the manifest, or create the module",
-            ) from None
-        raise ExecutorInvalid(
-            f"{_place(error, folder)}: {error}", hint=f"install the missing package {error.name!r}"
-        ) from error
-    except SyntaxError as error:
-        raise ExecutorInvalid(f"{error.filename}:{error.lineno}: {error.msg}") from error
-    except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise ExecutorInvalid(f"{_place(error, folder)}: {type(error).__name__}: {error}") from error
+            )
+        return ExecutorInvalid(f"{_place(error, folder)}: {error}", hint=f"install the missing package {error.name!r}")
+    if isinstance(error, StepwellError):
+        return ExecutorInvalid(f"{_place(error, folder)}: {error.message}", hint=error.hint, **error.data)
+    if isinstance(error, SyntaxError):
+        return ExecutorInvalid(f"{error.filename or folder}:{error.lineno}: {error.msg}", hint=_DEBUG_HINT)
+    return ExecutorInvalid(f"{_place(error, folder)}: {type(error).__name__}: {error}", hint=_DEBUG_HINT)
 
 
-_loaded_from: dict[str, str] = {}
+_DEBUG_HINT = "correct it; --debug shows the whole traceback"
 
 
-def _belongs_to_other_project(module: ModuleType, folder: str, name: str) -> bool:
-    """True for a module of a project loaded earlier from another folder, whose name this project may use too."""
-    file = getattr(module, "__file__", None)
-    if not isinstance(file, str):
-        return False
-    for known in _loaded_from:
-        if known != folder and Path(file).is_relative_to(known) and "site-packages" not in file:
-            return (Path(folder) / f"{name.partition('.')[0]}.py").exists() or (
-                Path(folder) / name.partition(".")[0]
-            ).is_dir()
-    _loaded_from[folder] = folder
-    return False
+def _named(module: ModuleType, folder: str) -> str:
+    return (
+        module.__name__
+        if _is_inside(module, folder)
+        else f"{module.__name__} ({getattr(module, '__file__', 'built in')})"
+    )
 
 
 def _place(error: BaseException, folder: str) -> str:

@@ -8,14 +8,16 @@ from typing import Any, NamedTuple
 
 from stepwell.errors import InvalidId, ManifestInvalid, ProjectNotFound
 from stepwell.identifiers import check_project_id
+from stepwell.settings import suggest, unknown_settings
 from stepwell.storage.declaration import DataStorage, ScopeModel
 
 MAX_RELATIONS = 32
 MAX_PREFIXES = 32
+MAX_NAME = 200
 
 _KEYS = ("project-id", "executor", "name", "data-storage", "scope-model", "settings", "providers", "related-projects")
 _ALIAS = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
-_EXECUTOR = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\Z")
+_EXECUTOR = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 
 
 class Manifest(NamedTuple):
@@ -40,7 +42,10 @@ def find_manifest(folder: str) -> tuple[str, dict[str, Any]]:
         ProjectNotFound: the folder is missing or has no manifest.
         ManifestInvalid: both files declare a project, or the file is no TOML.
     """
-    folder = os.path.abspath(folder)
+    try:
+        folder = os.path.abspath(folder)
+    except FileNotFoundError:
+        raise ProjectNotFound("the current folder does not exist any more", hint="change to another one") from None
     if not os.path.isdir(folder):
         raise ProjectNotFound(f"there is no folder {folder}", path=folder)
     pyproject = os.path.join(folder, "pyproject.toml")
@@ -72,21 +77,23 @@ def load_manifest(folder: str) -> Manifest:
     problems: list[str] = []
     for key in table:
         if key not in _KEYS:
-            problems.append(f"{key}: unknown key{_suggest(key)}")
+            problems.append(f"{key}: unknown key{suggest(key, _KEYS)}")
     project_id = _project_id(table, problems)
     executor = table.get("executor")
     if not isinstance(executor, str) or not _EXECUTOR.match(executor):
         problems.append(f'executor: {executor!r:.80} is not "module:attribute"')
         executor = ""
-    name = table.get("name", os.path.basename(os.path.dirname(file)))
-    if not isinstance(name, str) or not name.strip():
-        problems.append(f"name: {name!r:.80} is not text")
+    name = table.get("name", _name_of(os.path.dirname(file)))
+    if not isinstance(name, str) or not name.strip() or len(name) > MAX_NAME or not name.isprintable():
+        problems.append(f"name: {name!r:.80} is not one line of 1 to {MAX_NAME} printable characters")
         name = ""
     data_storage = _choice(table, "data-storage", DataStorage, DataStorage.LOCAL, problems)
     scope_model = _choice(table, "scope-model", ScopeModel, ScopeModel.PROJECT, problems)
     for key in ("settings", "providers"):
         if not isinstance(table.get(key, {}), dict):
             problems.append(f"{key}: not a table")
+        elif key == "settings":
+            problems += [f"settings.{problem}" for problem in unknown_settings(table.get(key, {}), manifest=True)]
     relations = _relations(table.get("related-projects", []), project_id, problems)
     if problems:
         raise ManifestInvalid(
@@ -110,6 +117,10 @@ def load_manifest(folder: str) -> Manifest:
     )
 
 
+def _name_of(folder: str) -> str:
+    return "".join(c for c in os.path.basename(folder) if c.isprintable()).strip()[:MAX_NAME] or "project"
+
+
 def _read_toml(path: str) -> dict[str, Any]:
     import tomllib
 
@@ -118,8 +129,11 @@ def _read_toml(path: str) -> dict[str, Any]:
             return tomllib.load(file)
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ManifestInvalid(f"{path} cannot be read: {error}", problems=[str(error)], file=path) from None
+    except (OSError, ValueError, RecursionError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__
+        raise ManifestInvalid(
+            f"{path} cannot be read: {reason}", hint="it has to be TOML in UTF-8", problems=[reason], file=path
+        ) from None
 
 
 def _project_id(table: Mapping[str, Any], problems: list[str]) -> str:
@@ -151,7 +165,7 @@ def _relations(relations: Any, own_id: str, problems: list[str]) -> list[Mapping
         where = f"related-projects[{number}]"
         for key in relation:
             if key not in ("alias", "project-id", "grant"):
-                problems.append(f"{where}.{key}: unknown key; allowed are alias, project-id, grant")
+                problems.append(f"{where}.{key}: unknown key{suggest(key, ('alias', 'project-id', 'grant'))}")
         alias = relation.get("alias")
         if not isinstance(alias, str) or not _ALIAS.match(alias):
             problems.append(f"{where}.alias: {alias!r:.80} does not match [a-z][a-z0-9_-]{{0,63}}")
@@ -185,13 +199,21 @@ def _grant(grant: Any, where: str, problems: list[str]) -> None:
                 if name in ("read", "write"):
                     _rule(inner, f"{where}.knowledge.{name}", problems)
                 else:
-                    problems.append(f"{where}.knowledge.{name}: unknown key; allowed are read, write")
+                    problems.append(f"{where}.knowledge.{name}: unknown key{suggest(name, ('read', 'write'))}")
+        elif key == "knowledge":
+            problems.append(f"{where}.knowledge: not a table with read and write")
         else:
-            problems.append(f"{where}.{key}: unknown key; allowed are read, write, knowledge, entrypoints")
+            problems.append(f"{where}.{key}: unknown key{suggest(key, ('read', 'write', 'knowledge', 'entrypoints'))}")
 
 
 def _rule(rule: Any, where: str, problems: list[str]) -> None:
-    mode = rule.get("mode") if isinstance(rule, dict) else None
+    if not isinstance(rule, dict):
+        problems.append(f'{where}: {rule!r:.80} is not a table like {{mode = "all"}}')
+        return
+    for key in rule:
+        if key not in ("mode", "prefixes"):
+            problems.append(f"{where}.{key}: unknown key{suggest(key, ('mode', 'prefixes'))}")
+    mode = rule.get("mode")
     if mode not in ("none", "all", "prefixes"):
         problems.append(f"{where}.mode: {mode!r:.80} is not one of none, all, prefixes")
         return
@@ -200,13 +222,7 @@ def _rule(rule: Any, where: str, problems: list[str]) -> None:
         if prefixes is not None:
             problems.append(f'{where}.prefixes: only with mode = "prefixes"')
         return
-    good = isinstance(prefixes, list) and all(isinstance(prefix, str) and prefix for prefix in prefixes)
-    if not good or not 1 <= len(prefixes) <= MAX_PREFIXES or len(set(prefixes)) != len(prefixes):
+    texts = prefixes if isinstance(prefixes, list) else []
+    unique = {text for text in texts if isinstance(text, str) and text}
+    if not 1 <= len(texts) <= MAX_PREFIXES or len(unique) != len(texts):
         problems.append(f"{where}.prefixes: 1 to {MAX_PREFIXES} non-empty, unique texts are needed")
-
-
-def _suggest(key: str) -> str:
-    from difflib import get_close_matches
-
-    close = get_close_matches(key.replace("_", "-"), _KEYS, 1)
-    return f"; did you mean {close[0]}?" if close else f"; allowed are {', '.join(_KEYS)}"

@@ -1,24 +1,17 @@
 """New projects from templates."""
 
+import importlib.util
 import json
+import keyword
 import re
+import sys
 import uuid
 from pathlib import Path
 from typing import NamedTuple
 
-from stepwell.errors import InvalidArgument, StorageUnavailable
-
-_MANIFEST = """[project]
-name = {package}
-version = "0.1.0"
-requires-python = ">=3.11"
-dependencies = ["stepwell"]
-
-[tool.stepwell]
-project-id = "{project_id}"
-executor = "{module}:executor"
-name = {name}
-"""
+from stepwell.errors import InvalidArgument, InvalidId, ManifestInvalid, StorageUnavailable
+from stepwell.identifiers import check_project_id
+from stepwell.project.manifest import MAX_NAME
 
 _WORKFLOW = '''"""A workflow with two nodes and a counter that never loses a visit."""
 
@@ -160,42 +153,90 @@ class Scaffolded(NamedTuple):
 def scaffold(folder: str, *, template: str, name: str | None = None, force: bool = False) -> Scaffolded:
     """Write a new project.
 
+    A pyproject.toml that is there already keeps what it has and gets the manifest's table; a project id that is there
+    already is kept, because the stored data hangs from it.
+
     Args:
         folder: created if it is not there.
         template: `workflow` or `conversation`.
         name: shown name; the folder's name by default.
-        force: overwrite files of the same names.
+        force: overwrite code files of the same names, and a manifest's executor.
 
     Raises:
-        InvalidArgument: a file is there already; nothing was written.
-        StorageUnavailable: the folder cannot be written.
+        InvalidArgument: a file is there already, or the name is unusable; nothing was written.
+        ManifestInvalid: the pyproject.toml that is there is no TOML.
+        StorageUnavailable: the folder cannot be read or written.
     """
     root = Path(folder).resolve()
-    name = name or root.name or "project"
-    module = re.sub(r"\W+", "_", name.lower()).strip("_") or "project"
-    if not module.isascii() or module[0].isdigit() or module in ("stepwell", "test"):
-        module = "project"
+    name = name if name is not None else root.name or "project"
+    if not name.strip() or not name.isprintable() or len(name) > MAX_NAME:
+        raise InvalidArgument(
+            f"the name {name!r:.80} is not one line of 1 to {MAX_NAME} printable characters",
+            hint="give another one with --name",
+            argument="name",
+        )
+    module = _module_name(name)
     conversation = template == "conversation"
     arguments = ["--message", "hello"] if conversation else ["--name", "Ada"]
-    project_id = str(uuid.uuid4())
-    package = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "project"
     files = {
-        "pyproject.toml": _MANIFEST.format(
-            package=json.dumps(package), project_id=project_id, module=module, name=json.dumps(name, ensure_ascii=False)
-        ),
         f"{module}.py": _CONVERSATION if conversation else _WORKFLOW,
         f"test_{module}.py": _TEST.format(arguments=json.dumps(arguments)),
         "AGENTS.md": _AGENTS.format(name=name, module=module, first=" ".join(arguments)),
     }
-    there = [file for file in files if (root / file).exists()]
-    if there and not force:
-        raise InvalidArgument(
-            f"{root} already has {', '.join(there)}", hint="choose another folder, or overwrite them with --force"
-        )
     try:
+        there = [file for file in files if (root / file).exists()]
+        manifest, project_id = _manifest(root, name, module, force=force)
+        if there and not force:
+            raise InvalidArgument(
+                f"{root} already has {', '.join(there)}", hint="choose another folder, or overwrite them with --force"
+            )
         root.mkdir(parents=True, exist_ok=True)
-        for file, content in files.items():
-            (root / file).write_text(content, encoding="utf-8")
+        for file, content in {"pyproject.toml": manifest, **files}.items():
+            (root / file).write_text(content, encoding="utf-8", newline="")
     except OSError as error:
         raise StorageUnavailable(f"{root} cannot be written: {error.strerror}", hint="choose another folder") from None
-    return Scaffolded(str(root), project_id, name, list(files), " ".join(arguments))
+    return Scaffolded(str(root), project_id, name, ["pyproject.toml", *files], " ".join(arguments))
+
+
+def _module_name(name: str) -> str:
+    """A module name that hides no other module."""
+    module = re.sub(r"\W+", "_", name.lower()).strip("_")
+    if not module.isascii() or not module.isidentifier() or keyword.iskeyword(module):
+        return "project"
+    if module == "test" or module in sys.stdlib_module_names or importlib.util.find_spec(module) is not None:
+        return f"{module}_project"
+    return module
+
+
+def _manifest(root: Path, name: str, module: str, *, force: bool) -> tuple[str, str]:
+    """The text of the project's pyproject.toml, and the project id in it."""
+    import tomlkit
+    from tomlkit.exceptions import TOMLKitError
+
+    path = root / "pyproject.toml"
+    if (root / "stepwell.toml").exists():
+        raise InvalidArgument(f"{root} already has a stepwell.toml", hint="choose another folder", path=str(root))
+    try:
+        document = tomlkit.parse(path.read_bytes().decode()) if path.exists() else None
+        if document is None:
+            document = tomlkit.document()
+            package = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "project"
+            document["project"] = {
+                "name": package, "version": "0.1.0", "requires-python": ">=3.11", "dependencies": ["stepwell"]
+            }  # fmt: skip
+        tool = document.setdefault("tool", tomlkit.table(is_super_table=True))
+        known = tool.get("stepwell")
+        if known is not None and not force:
+            raise InvalidArgument(
+                f"{path} already declares a project", hint="choose another folder, or overwrite it with --force"
+            )
+        table = known if isinstance(known, dict) else tomlkit.table()
+        try:
+            project_id = check_project_id(table.get("project-id"))
+        except InvalidId:
+            project_id = str(uuid.uuid4())
+        table.update({"project-id": project_id, "executor": f"{module}:executor", "name": name})
+        tool["stepwell"] = table
+        return tomlkit.dumps(document), project_id
+    except (TOMLKitError, UnicodeDecodeError, RecursionError, AttributeError, TypeError) as error:
+        raise ManifestInvalid(f"{path} cannot be read: {error}", hint="correct it first", path=str(path)) from None

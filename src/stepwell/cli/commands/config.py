@@ -22,12 +22,10 @@ def show(output: Output, origin: bool) -> None:
     from stepwell.settings import load_settings
 
     try:
-        project = load_manifest(output.project).settings
+        manifest = load_manifest(output.project)
+        settings = load_settings(project=manifest.settings, project_folder=manifest.folder)
     except ProjectNotFound:
-        project = {}
-    items = [
-        {"name": setting.name, "value": setting.shown, "origin": setting.origin}
-        for setting in load_settings(project=project).all()
-    ]
+        settings = load_settings()
+    items = [{"name": setting.name, "value": setting.shown, "origin": setting.origin} for setting in settings.all()]
     columns = [("setting", lambda s: s["name"]), ("value", lambda s: s["value"])]
     output.items(items, [*columns, ("origin", lambda s: s["origin"])] if origin or output.json else columns)

@@ -5,7 +5,7 @@ import json
 import click
 
 from stepwell.cli.app import common, pass_output
-from stepwell.cli.commands.runs import confirm
+from stepwell.cli.confirm import confirm
 from stepwell.cli.place import Place
 from stepwell.cli.render import Output, dumps
 
@@ -101,7 +101,7 @@ def export(output: Output, conversation_id: str, form: str, location: str | None
     async def write(them: "Conversations") -> None:
         if form == "markdown" and not output.json:
             async for part in them.export_markdown(conversation_id):
-                output.line(part)
+                output.text(part)
             return
         first = True
         output.stream_raw('{"conversation_id": ' + json.dumps(conversation_id) + ', "messages": [')

@@ -18,7 +18,8 @@ def describe(output: Output, folder: str | None) -> None:
     """Show what PROJECT offers: entrypoints, inputs, outputs."""
     from stepwell.project.loader import load_project
 
-    project = load_project(folder or output.project)
+    with output.user_prints():
+        project = load_project(folder or output.project)
     manifest = project.manifest
     described = {
         "project_id": manifest.project_id,

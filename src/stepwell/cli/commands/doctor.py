@@ -33,7 +33,8 @@ class Finding(dict[str, "str | None"]):
 @pass_output
 def doctor(output: Output) -> int:
     """Check Python, folders, stores, Knowledge, clock and versions. Exit code 1 if something is wrong."""
-    findings = [*_machine(), *_project(output)]
+    with output.user_prints():
+        findings = [*_machine(), *_project(output)]
     failed = any(finding["level"] == "error" for finding in findings)
     if output.json:
         output.data({"ok": not failed, "findings": findings}, "")
@@ -51,6 +52,7 @@ def _machine() -> "Iterator[Finding]":
     import time
 
     from stepwell import __version__
+    from stepwell.settings import unknown_variables
 
     version = ".".join(map(str, sys.version_info[:3]))
     yield Finding("ok", "python", f"{version}, stepwell {__version__}")
@@ -63,6 +65,8 @@ def _machine() -> "Iterator[Finding]":
     else:
         yield Finding("ok", "clock", "plausible")
     keys = [name for name in PROVIDER_KEYS if os.environ.get(name)]
+    for problem in unknown_variables(os.environ):
+        yield Finding("warning", "environment", problem, "correct its name, or unset it")
     yield Finding("ok", "provider keys", ", ".join(keys) if keys else "none in the environment")
 
 
@@ -74,7 +78,10 @@ def _project(output: Output) -> "Iterator[Finding]":
         place = Place(output)
     except ProjectNotFound as error:
         yield Finding("warning", "project", error.message, error.hint)
-        yield from _folders(load_settings())
+        try:
+            yield from _folders(load_settings())
+        except StepwellError as wrong:
+            yield Finding("error", "settings", wrong.message, wrong.hint)
         return
     except StepwellError as error:
         yield Finding("error", "project", error.message, error.hint)

@@ -1,5 +1,7 @@
 """`stepwell init`: make a new project."""
 
+import shlex
+
 import click
 
 from stepwell.cli.app import common, pass_output
@@ -21,4 +23,4 @@ def init(output: Output, folder: str, template: str, name: str | None, force: bo
     shown = {"folder": made.folder, "project_id": made.project_id, "name": made.name, "files": made.files}
     lines = [f"made {made.name} in {made.folder}", *(f"  {file}" for file in made.files)]
     output.data(shown, "\n".join(lines))
-    output.talk(f"next: stepwell run {folder} -- {made.first_arguments}")
+    output.talk(f"next: stepwell run {shlex.quote(folder)} -- {made.first_arguments}")

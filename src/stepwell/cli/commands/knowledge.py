@@ -5,7 +5,7 @@ import sys
 import click
 
 from stepwell.cli.app import common, pass_output
-from stepwell.cli.commands.runs import confirm
+from stepwell.cli.confirm import confirm
 from stepwell.cli.place import Place
 from stepwell.cli.render import Output
 
@@ -69,7 +69,10 @@ def list_(output: Output, limit: int, cursor: str | None, location: str | None) 
 def get(output: Output, document_id: str, location: str | None) -> None:
     """Print a document's Markdown."""
     document = with_knowledge(Place(output), location, lambda base: base.get_document(document_id))
-    output.data(document.to_dict(), document.markdown)
+    if output.json or output.on_terminal:
+        output.data(document.to_dict(), document.markdown)
+    else:
+        output.stream_raw(document.markdown)  # to the byte, also without a line feed at the end
 
 
 @knowledge.command("create")

@@ -1,17 +1,19 @@
 """`stepwell kv`: read and write stored entries."""
 
+import functools
 import sys
 
 import click
 
 from stepwell.cli.app import common, pass_output
+from stepwell.cli.confirm import confirm
 from stepwell.cli.place import Place
 from stepwell.cli.render import Output, dumps
 from stepwell.errors import Kind, StepwellError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
     from typing import Any
 
     from stepwell.storage.kv import KeyValue
@@ -28,100 +30,124 @@ def kv() -> None:
     """Read and write stored entries."""
 
 
+class Where:
+    """Which namespace is meant: the options that all of these commands have."""
+
+    def __init__(self, domain: str, location: str | None, workflow: str | None, conversation_id: str | None) -> None:
+        from stepwell.identifiers import check_conversation_id
+
+        self.domain = domain
+        self.location = location
+        self.workflow = workflow
+        self.conversation_id = None if conversation_id is None else check_conversation_id(conversation_id)
+
+    def open(self, place: Place) -> "KeyValue":
+        """A handle on the namespace.
+
+        Raises:
+            StorageForbidden, StorageUnavailable: the location is closed to this project, or cannot be reached.
+            ConversationRequired, ScopeUnavailable: the options do not fit the project's scope model.
+        """
+        from stepwell.storage.declaration import ScopeModel
+
+        storage = place.storage(place.local_stores(), self.conversation_id, self.workflow)
+        if storage.scope_model is ScopeModel.WORKFLOW and self.location is None:
+            scopes = storage.scopes.kv if self.domain == "kv" else storage.scopes.persistent_value
+            if self.workflow is not None:
+                return scopes.workflow if self.conversation_id is None else scopes.conversation
+            if self.conversation_id is not None:
+                raise click.UsageError("under the workflow scope model, --conversation-id needs --workflow as well")
+            return scopes
+        if self.workflow is not None:
+            raise click.UsageError('--workflow is for projects with scope-model = "workflow", without --location')
+        location = storage.host if self.location is None else storage.any_location(self.location)
+        project = location.kv if self.domain == "kv" else location.persistent_value
+        return project if self.conversation_id is None else project.conversation
+
+    def run(self, place: Place, operation: "Callable[[KeyValue], Awaitable[Any]]") -> "Any":
+        """Run an operation on the namespace."""
+        import asyncio
+
+        async def session() -> "Any":
+            handle = self.open(place)
+            try:
+                return await operation(handle)
+            finally:
+                await handle.backend.close()
+
+        return asyncio.run(session())
+
+
 def where(command: "Callable[..., Any]") -> "Callable[..., Any]":
-    """The options that say which namespace is meant."""
+    """Give a command the options that say which namespace is meant, as one argument `at`."""
+
+    @functools.wraps(command)
+    def with_where(
+        *args: "Any", domain: str, location: str | None, workflow: str | None, conversation_id: str | None, **kw: "Any"
+    ) -> "Any":
+        return command(*args, at=Where(domain, location, workflow, conversation_id), **kw)
+
+    decorated: Callable[..., Any] = with_where
     for option in (
         click.option("--conversation-id", help="The conversation's scope instead of the project's."),
+        click.option("--workflow", help="This workflow's scope (projects of the workflow scope model)."),
         click.option(
             "--location", type=click.Choice(["local", "server"]), help="Default: where the project keeps state."
         ),
         click.option("--domain", type=click.Choice(["kv", "persistent_value"]), default="kv", show_default=True),
     ):
-        command = option(command)
-    return common(command)
+        decorated = option(decorated)
+    return common(decorated)
 
 
 @kv.command("get")
 @click.argument("key")
 @where
 @pass_output
-def get(output: Output, key: str, domain: str, location: str | None, conversation_id: str | None) -> None:
+def get(output: Output, key: str, at: Where) -> None:
     """Print the value of KEY (--json: the whole entry)."""
-    from stepwell.identifiers import check_conversation_id, check_key, iso_time
-    from stepwell.jsontext import decode
-    from stepwell.storage.declaration import DataStorage
-    from stepwell.storage.paths import local_path
-    from stepwell.store.entries import Domain, Namespace, Scope
-    from stepwell.store.sqlite import SqliteCore
-
-    place = Place(output)
-    check_key(key)
-    if conversation_id is not None:
-        check_conversation_id(conversation_id)
-    if location == "server" or place.manifest.data_storage is DataStorage.SERVER:
-        # Only a connected server could answer, or the declaration refuses: the storage layer says which.
-        import asyncio
-
-        asyncio.run(_handle(place, domain, location, conversation_id).get_entry(key))
-    settings, project_id = place.settings, place.manifest.project_id
-    path = local_path(settings.kv_dir, settings.persistent_value_dir, project_id, Domain(domain))
-    core = SqliteCore(path)
-    scope = Scope.PROJECT if conversation_id is None else Scope.CONVERSATION
-    namespace = Namespace(project_id, Domain(domain), scope, None, conversation_id)
-    record = core.read(namespace, (key,)).get(key) if core.exists() else None
-    core.close()
-    if record is None:
+    entry = at.run(Place(output), lambda handle: handle.get_entry(key))
+    if entry is None:
         raise EntryNotFound(f"there is no entry {key!r}", hint="`stepwell kv list` shows the keys", key=key)
-    value = decode(record.text)
-    if output.json:
-        source = {name: part for name, part in record.source._asdict().items() if part is not None}
-        output.line(
-            dumps(
-                {
-                    "key": record.key, "value": value, "revision": record.revision,
-                    "created_at": iso_time(record.created_at), "updated_at": iso_time(record.updated_at),
-                    "source": source,
-                }
-            )
-        )  # fmt: skip
-    else:
-        output.text(dumps(value))
+    output.data(entry.to_dict(), lambda: dumps(entry.value))
 
 
-@kv.command("set")
+# A value may look like an option: -5 is a number.
+@kv.command("set", context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @click.argument("value", required=False)
 @click.option("--string", "text", help="Store this text as a string, not as JSON.")
 @where
 @pass_output
-def set_(
-    output: Output, key: str, value: str | None, text: str | None, domain: str, location: str | None,
-    conversation_id: str | None,
-) -> None:  # fmt: skip
+def set_(output: Output, key: str, value: str | None, text: str | None, at: Where) -> None:
     """Store VALUE (JSON; `-` reads it from stdin) under KEY."""
+    from stepwell.errors import InvalidArgument
     from stepwell.jsontext import decode_untrusted
 
     if (value is None) == (text is None):
         raise click.UsageError("give the value either as JSON or with --string")
+    given = text if text is not None else value or ""
+    if any("\udc80" <= character <= "\udcff" for character in given):
+        raise InvalidArgument("the value is not UTF-8", argument="VALUE")
     if text is not None:
         parsed: Any = text
     else:
-        raw: str | bytes = sys.stdin.buffer.read() if value == "-" else value or ""
-        parsed = decode_untrusted(raw, what="the value")
-    entry = _run(Place(output), domain, location, conversation_id, lambda handle: handle.set_value(key, parsed))
+        parsed = decode_untrusted(sys.stdin.buffer.read() if value == "-" else given, what="the value")
+    entry = at.run(Place(output), lambda handle: handle.set_value(key, parsed))
     output.data(entry.to_dict(), lambda: f"{entry.key} is at revision {entry.revision}")
 
 
 @kv.command("delete")
 @click.argument("key")
+@click.option("--yes", is_flag=True, help="Do not ask.")
 @where
 @pass_output
-def delete(output: Output, key: str, domain: str, location: str | None, conversation_id: str | None) -> None:
+def delete(output: Output, key: str, yes: bool, at: Where) -> None:
     """Remove the entry of KEY for good."""
-    removed = _run(Place(output), domain, location, conversation_id, lambda handle: handle.delete_value(key))
-    if not removed and not output.json:
+    confirm(yes, f"delete the entry {key}?")
+    if not at.run(Place(output), lambda handle: handle.delete_value(key)):
         raise EntryNotFound(f"there is no entry {key!r}", hint="nothing was removed", key=key)
-    output.data({"key": key, "removed": removed}, f"removed {key}")
+    output.data({"key": key, "removed": True}, f"removed {key}")
 
 
 @kv.command("list")
@@ -130,10 +156,7 @@ def delete(output: Output, key: str, domain: str, location: str | None, conversa
 @click.option("--cursor", help="Continue a list: the last key seen.")
 @where
 @pass_output
-def list_(
-    output: Output, prefix: str, limit: int, cursor: str | None, domain: str, location: str | None,
-    conversation_id: str | None,
-) -> None:  # fmt: skip
+def list_(output: Output, prefix: str, limit: int, cursor: str | None, at: Where) -> None:
     """List entries in key order."""
 
     async def read(handle: "KeyValue") -> "list[dict[str, Any]]":
@@ -144,7 +167,7 @@ def list_(
                 break
         return found
 
-    found = _run(Place(output), domain, location, conversation_id, read)
+    found = at.run(Place(output), read)
     following = found[limit - 1]["key"] if len(found) > limit else None
     output.items(
         found[:limit],
@@ -160,10 +183,7 @@ def list_(
 @click.option("--count", type=click.IntRange(1), help="Stop after this many changes.")
 @where
 @pass_output
-def watch(
-    output: Output, prefix: str, jsonl: bool, count: int | None, domain: str, location: str | None,
-    conversation_id: str | None,
-) -> None:  # fmt: skip
+def watch(output: Output, prefix: str, jsonl: bool, count: int | None, at: Where) -> None:
     """Print changes as they happen: key, revision, and whether it was deleted."""
 
     async def follow(handle: "KeyValue") -> None:
@@ -174,35 +194,9 @@ def watch(
                 output.line(dumps(change._asdict()))
             else:
                 output.text(f"{change.key}\t{change.revision}\t{'deleted' if change.deleted else 'written'}")
-            sys.stdout.flush()
+            output.flush()
             seen += 1
             if seen == count:
                 return
 
-    _run(Place(output), domain, location, conversation_id, follow)
-
-
-def _handle(place: Place, domain: str, location: str | None, conversation_id: str | None) -> "KeyValue":
-    found = place.location(place.local_stores(), location, conversation_id)
-    project = found.kv if domain == "kv" else found.persistent_value
-    return project if conversation_id is None else project.conversation
-
-
-def _run(
-    place: Place, domain: str, location: str | None, conversation_id: str | None, operation: "Callable[..., Any]"
-) -> "Any":
-    import asyncio
-
-    from stepwell.identifiers import check_conversation_id
-
-    if conversation_id is not None:
-        check_conversation_id(conversation_id)
-
-    async def session() -> "Any":
-        handle = _handle(place, domain, location, conversation_id)
-        try:
-            return await operation(handle)
-        finally:
-            await handle.backend.close()
-
-    return asyncio.run(session())
+    at.run(Place(output), follow)

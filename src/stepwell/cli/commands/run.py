@@ -4,20 +4,39 @@ import click
 
 from stepwell.cli.app import common, pass_output
 from stepwell.cli.render import Output
-from stepwell.errors import InvalidArgument
+from stepwell.errors import InvalidArgument, StepwellError
+
+MAX_TIMEOUT_SECONDS = 366 * 24 * 3_600
+START_SECONDS = 30
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stepwell.project.loader import Project
 
 
-@click.command(context_settings={"ignore_unknown_options": False})
+class RunCommand(click.Command):
+    """Keeps what stands behind `--` for the entrypoint: `run -- --name Ada` names no project."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        own, behind = (args[: args.index("--")], args[args.index("--") + 1 :]) if "--" in args else (args, [])
+        left = super().parse_args(ctx, own)
+        ctx.params["args"] = (*ctx.params["args"], *behind)
+        return left
+
+
+def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not 0 < value < MAX_TIMEOUT_SECONDS:
+        raise click.BadParameter("a number of seconds is needed, from above 0 to a year", ctx, parameter)
+    return value
+
+
+@click.command(cls=RunCommand)
 @click.argument("folder", metavar="[PROJECT]", required=False)
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @click.option("-e", "--entrypoint", help="Which entrypoint; the project's default one without.")
 @click.option("--conversation-id", help="Continue (or begin) the conversation of this id.")
 @click.option("--related-project", "related", multiple=True, metavar="ALIAS=PATH", help="Folder of a related project.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), help="Cancel after this many seconds.")
+@click.option("--timeout", type=float, callback=_finite, help="Cancel after this many seconds.")
 @click.option("--detach", is_flag=True, help="Run in the background and print the run's id.")
 @click.option("--jsonl", is_flag=True, help="Print every event as a JSON line.")
 @click.option("--run-id", hidden=True)
@@ -34,7 +53,10 @@ def run(
     if conversation_id is not None:
         check_conversation_id(conversation_id)
     check_related(related)
-    project = load_project(folder or output.project)
+    if folder == "":
+        raise InvalidArgument("PROJECT is empty", hint="leave it out for the current folder", argument="PROJECT")
+    with output.user_prints():
+        project = load_project(folder or output.project)
     project.executor.entrypoint(entrypoint)
     if detach:
         return _detach(output, project, folder or output.project, args, entrypoint, conversation_id, timeout)
@@ -89,29 +111,51 @@ def _detach(
     from stepwell.store.sqlite_journal import SqliteJournal
 
     run_id = new_id()
-    settings = load_settings(project=project.manifest.settings)
-    command = [sys.executable, "-m", "stepwell", "run", os.path.abspath(folder), "--json", "--run-id", run_id]
-    for option, value in (("-e", entrypoint), ("--conversation-id", conversation_id), ("--timeout", timeout)):
+    settings = load_settings(project=project.manifest.settings, project_folder=project.manifest.folder)
+    # -P: whatever lies in the current folder must not take the place of our own modules.
+    command = [sys.executable, "-P", "-m", "stepwell", "run", os.path.abspath(folder), "--json", f"--run-id={run_id}"]
+    for option, value in (("entrypoint", entrypoint), ("conversation-id", conversation_id), ("timeout", timeout)):
         if value is not None:
-            command += [option, str(value)]
+            command.append(f"--{option}={value}")
     log = os.path.join(settings.home, "logs", f"{run_id}.log")
-    os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
-    with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-        child = subprocess.Popen(  # noqa: S603  (our own program, with arguments as a list)
-            [*command, "--", *args], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
-        )
-    journal = SqliteJournal(os.path.join(settings.home, "journal", f"{project.manifest.project_id}.sqlite"))
     try:
-        deadline = time.monotonic() + 30
+        os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)
+        with open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            child = subprocess.Popen(  # noqa: S603  (our own program, with arguments as a list)
+                [*command, "--", *args], stdin=subprocess.DEVNULL, stdout=file, stderr=file, start_new_session=True
+            )
+    except OSError as error:
+        raise StorageUnavailable(f"{log} cannot be written: {error.strerror}", path=log) from None
+    journal = SqliteJournal(os.path.join(settings.home, "journal", f"{project.manifest.project_id}.sqlite"))
+    deadline = time.monotonic() + START_SECONDS
+    try:
         while journal.get(run_id) is None:
-            if child.poll() is not None:
-                with open(log, encoding="utf-8", errors="replace") as file_text:
-                    raise StorageUnavailable(f"the run did not start: {file_text.read()[-2_000:].strip()}")
+            # Asked in this order: a short run may have begun and ended since the journal was read.
+            if child.poll() is not None and journal.get(run_id) is None:
+                raise _child_error(log)
             if time.monotonic() > deadline:
-                raise StorageUnavailable(f"the run did not start within 30 s; its log is {log}")
+                raise StorageUnavailable(f"the run did not start within {START_SECONDS} s; its log is {log}", path=log)
             time.sleep(0.05)
     finally:
         journal.close()
     output.data({"run_id": run_id, "status": "running", "log": log}, run_id)
     output.talk(f"`stepwell runs follow {run_id}` shows it")
     return 0
+
+
+def _child_error(log: str) -> StepwellError:
+    """The error that a detached run ended with before it began: its last line on stderr."""
+    import json
+
+    from stepwell import errors
+
+    with open(log, encoding="utf-8", errors="replace") as file:
+        text = file.read()[-10_000:].strip()
+    try:
+        told = json.loads(text.rpartition("\n")[2])["error"]
+        for kind in vars(errors).values():
+            if isinstance(kind, type) and issubclass(kind, StepwellError) and kind.code == told["code"]:
+                return kind(told["message"], hint=told.get("hint"))
+    except (ValueError, KeyError, TypeError):
+        pass
+    return errors.RunFailed(f"the run did not start: {text[-2_000:]}", log=log)

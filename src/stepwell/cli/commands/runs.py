@@ -3,6 +3,7 @@
 import click
 
 from stepwell.cli.app import common, pass_output
+from stepwell.cli.confirm import confirm
 from stepwell.cli.place import Place
 from stepwell.cli.render import Output, dumps
 
@@ -104,8 +105,6 @@ def show(output: Output, run_id: str) -> None:
 @pass_output
 def events(output: Output, run_id: str, after: int, follow: bool, jsonl: bool) -> None:
     """Print a run's events in order."""
-    import sys
-
     collected: list[dict[str, Any]] = []
 
     async def read(found: "Runs") -> None:
@@ -116,7 +115,7 @@ def events(output: Output, run_id: str, after: int, follow: bool, jsonl: bool) -
                 output.line(dumps(event.to_dict()))
             else:
                 output.text(f"{event.seq:>6} {event.at[11:23]} {event.type:<22} {_brief(event.data)}")
-            sys.stdout.flush()
+            output.flush()
 
     _with_runs(Place(output), read)
     if output.json and not jsonl:
@@ -131,13 +130,14 @@ def _brief(data: "dict[str, Any]") -> str:
 
 @runs.command("follow")
 @click.argument("run_id")
+@click.option("--jsonl", is_flag=True, help="Print every event as a JSON line.")
 @common
 @pass_output
-def follow(output: Output, run_id: str) -> int:
-    """Show a run's output as it comes, to its end."""
-    from stepwell.cli.live import Live
+def follow(output: Output, run_id: str, jsonl: bool) -> int:
+    """Show a run's output as it comes, to its end. Ctrl-C stops the looking, not the run."""
+    from stepwell.cli.live import Live, exit_code_of
 
-    live = Live(output)
+    live = Live(output, jsonl=jsonl)
 
     async def read(found: "Runs") -> "Any":
         async for event in found.events(run_id, follow=True):
@@ -146,7 +146,7 @@ def follow(output: Output, run_id: str) -> int:
 
     report = _with_runs(Place(output), read)
     live.end(report)
-    return 0 if report.status == "completed" else 1
+    return exit_code_of(report)
 
 
 @runs.command("resume")
@@ -159,7 +159,8 @@ def resume(output: Output, run_id: str, jsonl: bool) -> int:
     from stepwell.cli.live import Live, execute
     from stepwell.project.loader import load_project
 
-    project = load_project(output.project)
+    with output.user_prints():
+        project = load_project(output.project)
     live = Live(output, jsonl=jsonl)
     return execute(output, project, live, lambda host, on_event: host.resume(project, run_id, on_event=on_event))
 
@@ -184,15 +185,3 @@ def delete(output: Output, run_id: str, yes: bool) -> None:
     confirm(yes, f"delete the run {run_id}, its events and files?")
     files = _with_runs(Place(output), lambda found: found.delete(run_id))
     output.data({"run_id": run_id, "removed": True, "files": files}, f"deleted run {run_id} and {files} files")
-
-
-def confirm(yes: bool, question: str) -> None:
-    """Ask before something is destroyed; without a terminal, --yes is needed."""
-    import sys
-
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} There is nobody to ask: repeat it with --yes")
-    if not click.confirm(question, err=True):
-        raise click.Abort
