@@ -139,12 +139,7 @@ class Runs:
         """True if the run should be executing and no process holds its lock."""
         if row.status in ENDED or row.status == "queued":
             return False
-        locks = self._journal.locks()
-        offset = offset_of(f"run {row.id}")
-        if not locks.enter(offset):
-            return False
-        locks.leave(offset)
-        return True
+        return self._journal.locks().is_free(offset_of(f"run {row.id}"))
 
 
 def _open_cursor(cursor: str) -> tuple[int, str]:

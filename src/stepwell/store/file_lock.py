@@ -7,19 +7,23 @@ the file's descriptor is never closed: closing any descriptor of a file drops al
 
 Per name there are two bytes. *Main* is held shared by a writer for the time of its transaction and exclusive by
 `lock()`. *Gate* is passed through by everyone on the way to main; whoever waits for main exclusively keeps the gate,
-so that a stream of writers cannot starve it.
+so that a stream of writers cannot starve it. Within the process one line of tickets, shared and exclusive alike, does
+the same: nobody overtakes, so neither writers nor holders starve.
 """
 
 import os
 import sys
 import threading
-from collections import deque
 from collections.abc import Callable
-from hashlib import blake2b
-from random import random
-from time import monotonic, sleep
+from time import monotonic, perf_counter_ns, sleep
 
 from stepwell.errors import LockTimeout, StorageUnavailable
+from stepwell.store.lock_line import Line, Turn
+
+try:
+    from _blake2 import blake2b  # the same function without the OpenSSL library that hashlib loads: 20 ms
+except ImportError:
+    from hashlib import blake2b
 
 SETUP = "\x00setup"
 """The name locked while a database file is created or migrated."""
@@ -60,26 +64,29 @@ def offset_of(name: str) -> int:
     return (digest >> 3) << 1
 
 
-class Ticket:
-    """A place in the line for one name's exclusive lock."""
+class Ticket(Turn):
+    """A place in the line for one name's lock; `LockFile.release` gives it back whatever its state is."""
 
-    __slots__ = ("gate", "granted", "held", "offset", "wake")
+    __slots__ = ("gate", "held", "leaving", "line", "offset", "pins")
 
-    def __init__(self, offset: int, wake: Callable[[], None]) -> None:
+    def __init__(self, line: "_NameLine", offset: int, wake: Callable[[], object], *, shared: bool) -> None:
+        super().__init__(wake, shared=shared)
+        self.line = line
         self.offset = offset
-        self.wake = wake
-        self.granted = False  # first in this process
-        self.gate = False  # our process keeps the gate byte
-        self.held = False  # our process holds the main byte
+        self.gate = False  # our process keeps the gate byte for it
+        self.held = False  # our process holds the main byte for it
+        self.pins = 0  # commits under way that rely on it
+        self.leaving = False  # to be given back when the last of them is through
 
 
-class _Line:
-    __slots__ = ("holder", "shared", "waiting")
+class _NameLine(Line):
+    """The line of one name, and how many of its shared turns hold the main byte our process locks once for all."""
+
+    __slots__ = ("held",)
 
     def __init__(self) -> None:
-        self.holder: Ticket | None = None
-        self.shared = 0
-        self.waiting: deque[Ticket] = deque()
+        super().__init__()
+        self.held = 0
 
 
 class LockFile:
@@ -91,7 +98,7 @@ class LockFile:
     def __init__(self, path: str) -> None:
         self.path = path
         self._mutex = threading.Lock()
-        self._lines: dict[int, _Line] = {}
+        self._lines: dict[int, _NameLine] = {}
         self._fd = _open_lock_file(path)
         self._inode = os.fstat(self._fd).st_ino
 
@@ -113,91 +120,115 @@ class LockFile:
         except OSError:
             return False
 
-    # -- writers: shared, never waiting -----------------------------------------------------------------------
+    # -- taking and giving back ---------------------------------------------------------------------------------
 
-    def enter(self, offset: int) -> bool:
-        """Take the main byte shared for the time of one transaction; False while somebody holds it exclusively."""
+    def enqueue(self, offset: int, wake: Callable[[], object], *, shared: bool = False) -> Ticket:
+        """Stand in line. `wake` is called, from any thread, when the ticket's turn comes after it had to wait."""
         with self._mutex:
-            line = self._lines.setdefault(offset, _Line())
-            if line.holder is not None:
-                return False
-            if line.shared == 0:
-                if not _lock(self._fd, offset + 1, shared=True):
-                    return False
-                try:
-                    if not _lock(self._fd, offset, shared=True):
-                        return False
-                finally:
-                    _unlock(self._fd, offset + 1)
-            line.shared += 1
-            return True
-
-    def leave(self, offset: int) -> None:
-        """Give back what `enter` took."""
-        with self._mutex:
-            line = self._lines[offset]
-            line.shared -= 1
-            if line.shared == 0:
-                _unlock(self._fd, offset)
-                self._pass_on(offset, line)
-
-    # -- holders: exclusive, first come first served ------------------------------------------------------------
-
-    def enqueue(self, offset: int, wake: Callable[[], None]) -> Ticket:
-        """Stand in line; `wake` is called (from any thread) once the ticket is granted within this process."""
-        ticket = Ticket(offset, wake)
-        with self._mutex:
-            line = self._lines.setdefault(offset, _Line())
-            if line.holder is None and line.shared == 0 and not line.waiting:
-                line.holder = ticket
-                ticket.granted = True
-            else:
-                line.waiting.append(ticket)
+            line = self._lines.get(offset)
+            if line is None:
+                line = self._lines[offset] = _NameLine()
+            ticket = Ticket(line, offset, wake, shared=shared)
+            line.join(ticket)
         return ticket
 
     def try_take(self, ticket: Ticket) -> bool:
-        """Try to take the bytes of a granted ticket from the other processes; keeps the gate while waiting."""
+        """Take the lock if it is the ticket's turn and no other process is in the way; True when it is held.
+
+        Never waits. A granted exclusive ticket keeps the gate between its tries.
+        """
         with self._mutex:
-            if not ticket.gate:
-                ticket.gate = _lock(self._fd, ticket.offset + 1, shared=False)
-            if ticket.gate and _lock(self._fd, ticket.offset, shared=False):
+            if ticket.held or not ticket.granted:
+                return ticket.held
+            line = ticket.line
+            if self._lines.get(ticket.offset) is not line:
+                return False  # a ticket of the process that forked us
+            if not ticket.shared:
+                ticket.held = self._take_exclusive(ticket)
+            elif line.held or self._take_shared(ticket.offset):
+                line.held += 1
                 ticket.held = True
-                _unlock(self._fd, ticket.offset + 1)
-                ticket.gate = False
             return ticket.held
 
+    def _take_exclusive(self, ticket: Ticket) -> bool:
+        if not ticket.gate:
+            ticket.gate = _lock(self._fd, ticket.offset + 1, shared=False)
+        if not ticket.gate or not _lock(self._fd, ticket.offset, shared=False):
+            return False
+        _unlock(self._fd, ticket.offset + 1)
+        ticket.gate = False
+        return True
+
+    def _take_shared(self, offset: int) -> bool:
+        if not _lock(self._fd, offset + 1, shared=True):
+            return False
+        try:
+            return _lock(self._fd, offset, shared=True)
+        finally:
+            _unlock(self._fd, offset + 1)
+
     def release(self, ticket: Ticket) -> None:
-        """Give the lock (or the place in the line) back; harmless when repeated."""
+        """Give the lock (or the place in the line) back; harmless when repeated.
+
+        While commits that rely on the lock are under way it stays taken, and is given back after the last.
+        """
         with self._mutex:
-            line = self._lines.get(ticket.offset)
-            if line is None:
-                return
-            if line.holder is not ticket:
-                if ticket in line.waiting:
-                    line.waiting.remove(ticket)
-                return
-            if ticket.held:
-                _unlock(self._fd, ticket.offset)
-            if ticket.gate:
-                _unlock(self._fd, ticket.offset + 1)
-            ticket.held = ticket.gate = False
-            line.holder = None
-            self._pass_on(ticket.offset, line)
+            if ticket.pins:
+                ticket.leaving = True
+            else:
+                self._release(ticket)
+
+    def _release(self, ticket: Ticket) -> None:
+        line = ticket.line
+        if self._lines.get(ticket.offset) is not line:
+            return
+        if ticket.held and ticket.shared:
+            line.held -= 1
+        if ticket.held and not line.held:
+            _unlock(self._fd, ticket.offset)
+        if ticket.gate:
+            _unlock(self._fd, ticket.offset + 1)
+        ticket.held = ticket.gate = False
+        line.leave(ticket)
+        if not line:
+            del self._lines[ticket.offset]
+
+    # -- relying on a held lock -----------------------------------------------------------------------------------
 
     def is_holder(self, ticket: Ticket) -> bool:
-        """True while the ticket's lock is really held."""
-        line = self._lines.get(ticket.offset)
-        return ticket.held and line is not None and line.holder is ticket
+        """True while the exclusive ticket's lock is held and not about to be given back."""
+        line = ticket.line
+        return (
+            ticket.held
+            and not ticket.leaving
+            and line.holder is ticket
+            and self._lines.get(ticket.offset) is line  # not one of the process that forked us
+        )
 
-    def _pass_on(self, offset: int, line: _Line) -> None:
-        if line.holder is not None or line.shared:
-            return
-        if line.waiting:
-            line.holder = line.waiting.popleft()
-            line.holder.granted = True
-            line.holder.wake()
-        else:
-            del self._lines[offset]
+    def pin(self, ticket: Ticket) -> bool:
+        """Keep a held exclusive lock until `unpin`, whatever its owner does; False if it is not held any more."""
+        with self._mutex:
+            if not self.is_holder(ticket):
+                return False
+            ticket.pins += 1
+            return True
+
+    def unpin(self, ticket: Ticket) -> None:
+        """The commit that pinned the lock is through."""
+        with self._mutex:
+            ticket.pins -= 1
+            if ticket.leaving and not ticket.pins:
+                self._release(ticket)
+
+    # -- shorthands -------------------------------------------------------------------------------------------------
+
+    def is_free(self, offset: int) -> bool:
+        """True if nobody holds the name's lock exclusively, or waits for it in this process."""
+        ticket = self.enqueue(offset, _nothing, shared=True)
+        try:
+            return self.try_take(ticket)
+        finally:
+            self.release(ticket)
 
     def acquire(self, offset: int, timeout: float, what: str = "the lock") -> Ticket:
         """Take a lock exclusively on this thread, waiting up to `timeout` seconds.
@@ -205,26 +236,38 @@ class LockFile:
         Raises:
             LockTimeout: not free in time.
         """
-        deadline = monotonic() + timeout
         granted = threading.Event()
         ticket = self.enqueue(offset, granted.set)
-        if not ticket.granted and not granted.wait(timeout):
+        try:
+            in_the_way = self._wait(ticket, granted, timeout)
+        except BaseException:
             self.release(ticket)
-            raise LockTimeout(f"{what} was not free within {timeout:g} s: held by this process", seconds=timeout)
+            raise
+        if in_the_way is not None:
+            self.release(ticket)
+            raise LockTimeout(f"{what} was not free within {timeout:g} s: held by {in_the_way}", seconds=timeout)
+        return ticket
+
+    def _wait(self, ticket: Ticket, granted: threading.Event, timeout: float) -> str | None:
+        """Wait until the lock is held (None) or the time is over (who was in the way)."""
+        deadline = monotonic() + timeout
+        if not ticket.granted and not granted.wait(max(timeout, 0)):
+            return "this process"
         pause = Pause()
         while not self.try_take(ticket):
             if monotonic() >= deadline:
-                self.release(ticket)
-                raise LockTimeout(f"{what} was not free within {timeout:g} s: held by another process", seconds=timeout)
+                return "another process"
             sleep(pause.next())
-        return ticket
+        return None
 
     def _forget(self) -> None:
-        """In a forked child: nothing is held, and the parent's descriptor is left alone."""
+        """In a forked child: nothing is held. The descriptor serves on: record locks belong to processes."""
         self._mutex = threading.Lock()
         self._lines = {}
-        self._fd = _open_lock_file(self.path)
-        self._inode = os.fstat(self._fd).st_ino
+
+
+def _nothing() -> None:
+    """Nobody to wake."""
 
 
 class Pause:
@@ -239,7 +282,8 @@ class Pause:
         """The next wait in seconds."""
         bound = self._bound
         self._bound = min(bound * 1.5, 0.010)
-        return bound * (0.5 + random() / 2)
+        # The clock's last digits are jitter enough, and the random module takes 6 ms to load.
+        return bound * (0.5 + (perf_counter_ns() >> 3 & 0xFF) / 512)
 
 
 def _open_lock_file(path: str) -> int:

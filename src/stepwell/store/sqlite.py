@@ -6,18 +6,22 @@ commands of the command line use it directly.
 
 import os
 import sqlite3
-from collections.abc import Callable, Sequence
-from time import monotonic, sleep
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
-from stepwell.errors import Conflict, UpdateConflict
+from stepwell.errors import Conflict, LockTimeout, UpdateConflict
 from stepwell.identifiers import now_micros
+from stepwell.store import sqlite_statements as sql
 from stepwell.store.entries import (
     NO_SOURCE,
     Change,
     Check,
     Committed,
     Domain,
+    Holder,
     Namespace,
     NamespaceInfo,
     Record,
@@ -28,52 +32,17 @@ from stepwell.store.entries import (
 )
 from stepwell.store.file_lock import Pause, offset_of
 from stepwell.store.sqlite_file import FileFacts, SqliteFile
-from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease
+from stepwell.store.sqlite_ids import RowIds, columns
+from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease, lock_timeout
 from stepwell.store.sqlite_schema import MIGRATIONS
 
+_TEXT = sql.TEXT  # the one statement where looking up an attribute shows
 _KEYS_PER_STATEMENT = 200
-_TOMBSTONES_KEPT = 10_000
+_DELETIONS_KEPT = 10_000  # commits, for watchers that come late
 
-_FIND_NAMESPACE = """
-SELECT id FROM namespace
-WHERE project_id = ? AND domain = ? AND scope = ? AND workflow = ? AND conversation_id = ?"""
-_ADD_NAMESPACE = """
-INSERT INTO namespace (project_id, domain, scope, workflow, conversation_id, revision, updated_at)
-VALUES (?, ?, ?, ?, ?, 0, 0)"""
-_NEXT_REVISION = "UPDATE namespace SET revision = revision + 1, updated_at = ? WHERE id = ? RETURNING revision"
-_FIND_SOURCE = "SELECT id FROM source WHERE project_id = ? AND entrypoint = ? AND run_id = ? AND conversation_id = ?"
-_ADD_SOURCE = "INSERT INTO source (project_id, entrypoint, run_id, conversation_id) VALUES (?, ?, ?, ?)"
-_TEXT = "SELECT value FROM entry WHERE namespace_id = ? AND key = ?"
-_REVISION = "SELECT revision FROM entry WHERE namespace_id = ? AND key = ?"
-_PUT = """
-INSERT INTO entry (namespace_id, key, value, revision, created_at, updated_at, source_id) VALUES (?, ?, ?, ?, ?, ?, ?)
-ON CONFLICT (namespace_id, key) DO UPDATE SET
-  value = excluded.value, revision = excluded.revision, updated_at = excluded.updated_at, source_id = excluded.source_id
-RETURNING created_at"""
-_DELETE = "DELETE FROM entry WHERE namespace_id = ? AND key = ?"
-_BURY = "INSERT OR REPLACE INTO tombstone (namespace_id, key, revision) VALUES (?, ?, ?)"
-_FORGET_BURIED = "DELETE FROM tombstone WHERE namespace_id = ? AND revision < ?"
-_RECORD = """
-SELECT key, value, revision, created_at, updated_at, s.project_id, s.entrypoint, s.run_id, s.conversation_id
-FROM entry LEFT JOIN source AS s ON s.id = source_id
-WHERE namespace_id = ? """
-_BODIES = """
-SELECT key, CAST(value AS BLOB) FROM entry WHERE namespace_id = ? AND key >= ? AND key < coalesce(?, x'ff')"""
-_CHANGES = """
-SELECT key, revision, 0 FROM entry WHERE namespace_id = ?1 AND revision > ?2
-UNION ALL
-SELECT key, revision, 1 FROM tombstone WHERE namespace_id = ?1 AND revision > ?2
-  AND NOT EXISTS (SELECT 1 FROM entry AS e WHERE e.namespace_id = ?1 AND e.key = tombstone.key)
-ORDER BY 2, 1"""
-_NAMESPACE_REVISION = "SELECT revision FROM namespace WHERE id = ?"
-_NAMESPACES = """
-SELECT n.project_id, domain, scope, workflow, n.conversation_id, n.revision, n.updated_at,
-  (SELECT count(*) FROM entry WHERE namespace_id = n.id)
-FROM namespace AS n
-WHERE EXISTS (SELECT 1 FROM entry WHERE namespace_id = n.id)"""
-_NAMESPACE_ORDER = " ORDER BY n.updated_at DESC, n.project_id, domain, scope, workflow, n.conversation_id LIMIT ?"
-_NAMESPACE_AFTER = """ AND (n.updated_at < ? OR (n.updated_at = ?
-  AND (n.project_id, domain, scope, workflow, n.conversation_id) > (?, ?, ?, ?, ?)))"""
+
+class TooBulky(Exception):
+    """A read with a `budget` came upon more characters of values than that."""
 
 
 class SqliteCore:
@@ -85,8 +54,7 @@ class SqliteCore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.file = SqliteFile(path, MIGRATIONS)
-        self._namespace_ids: dict[Namespace, int] = {}
-        self._source_ids: dict[Source, int] = {}
+        self._ids = RowIds(self.file)
 
     # -- reading -------------------------------------------------------------------------------------------------
 
@@ -96,9 +64,9 @@ class SqliteCore:
 
     def text(self, ns: Namespace, key: str) -> str | None:
         """The JSON text of one entry, or None."""
-        namespace_id = self._namespace_ids.get(ns)
+        namespace_id = self._ids.namespaces.get(ns)
         if namespace_id is None:
-            namespace_id = self._find_namespace(ns)
+            namespace_id = self._ids.namespace(ns)
             if namespace_id is None:
                 return None
         file = self.file
@@ -111,82 +79,91 @@ class SqliteCore:
         file.give_back(connection)
         return None if row is None else row[0]
 
-    def read(self, ns: Namespace, keys: Sequence[str]) -> dict[str, Record]:
-        """The records of the keys that exist, all as of one moment."""
-        rows = self._rows_of(ns, keys, _RECORD)
-        return {row[0]: _record(row) for row in rows}
+    def read(self, ns: Namespace, keys: Sequence[str], *, budget: int | None = None) -> dict[str, Record]:
+        """The records of the keys that exist, all as of one moment.
+
+        Raises:
+            TooBulky: the values have more than `budget` characters.
+        """
+        return {row[0]: _record(row) for row in self._rows_of(ns, keys, sql.RECORDS, budget)}
 
     def bodies(self, ns: Namespace, keys: Sequence[str]) -> list[tuple[str, bytes]]:
         """The values of the keys that exist as UTF-8 JSON bytes, all as of one moment: for scanning many bodies."""
-        return self._rows_of(ns, keys, "SELECT key, CAST(value AS BLOB) FROM entry WHERE namespace_id = ? ")
+        return self._rows_of(ns, keys, sql.BODIES, None)
 
     def matching(self, ns: Namespace, span: Span, admits: Callable[[bytes], bool]) -> list[str]:
-        """The keys of the span whose values, as UTF-8 JSON bytes, `admits` lets through; all as of one moment."""
-        namespace_id = self._namespace_ids.get(ns) or self._find_namespace(ns)
+        """The keys of the span, in order, whose values as UTF-8 JSON bytes `admits` lets through, as of one moment."""
+        namespace_id = self._ids.namespace(ns)
         if namespace_id is None:
             return []
+        condition, values = _page_of(span)
 
         def operation(connection: sqlite3.Connection) -> list[str]:
-            rows = connection.execute(_BODIES, (namespace_id, span.start, span.stop))
+            rows = connection.execute(sql.BODIES + condition, (namespace_id, *values))
             return [key for key, body in rows if admits(body)]
 
         return self.file.read(operation)  # type: ignore[no-any-return]
 
-    def _rows_of(self, ns: Namespace, keys: Sequence[str], select: str) -> list[Any]:
-        namespace_id = self._namespace_ids.get(ns) or self._find_namespace(ns)
+    def scan(
+        self,
+        ns: Namespace,
+        span: Span,
+        *,
+        after: str | None = None,
+        limit: int = 200,
+        reverse: bool = False,
+        budget: int | None = None,
+    ) -> list[Record]:
+        """Up to `limit` records of the span in key order.
+
+        Raises:
+            TooBulky: the values have more than `budget` characters.
+        """
+        namespace_id = self._ids.namespace(ns)
+        if namespace_id is None:
+            return []
+        condition, values = _page_of(span, after, reverse=reverse)
+        statement = f"{sql.RECORDS}{condition} LIMIT ?"
+        rows = self.file.read(lambda c: _within(budget, c.execute(statement, (namespace_id, *values, limit))))
+        return [_record(row) for row in _bulky_if_none(rows)]
+
+    def _rows_of(self, ns: Namespace, keys: Sequence[str], select: str, budget: int | None) -> list[Any]:
+        namespace_id = self._ids.namespace(ns)
         if namespace_id is None or not keys:
             return []
         parts = [keys[i : i + _KEYS_PER_STATEMENT] for i in range(0, len(keys), _KEYS_PER_STATEMENT)]
 
-        def operation(connection: sqlite3.Connection) -> list[Any]:
-            def select_part(part: Sequence[str]) -> list[Any]:
-                marks = ",".join("?" * len(part))
-                return connection.execute(f"{select}AND key IN ({marks})", (namespace_id, *part)).fetchall()
+        def operation(connection: sqlite3.Connection) -> list[Any] | None:
+            def select_part(part: Sequence[str]) -> list[Any] | None:
+                return _within(budget, connection.execute(select + sql.keys_in(len(part)), (namespace_id, *part)))
 
             if len(parts) == 1:
                 return select_part(parts[0])
             with _snapshot(connection):
-                return [row for part in parts for row in select_part(part)]
+                found = [select_part(part) for part in parts]
+            return None if None in found else [row for rows in found for row in rows or ()]
 
-        return self.file.read(operation)  # type: ignore[no-any-return]
-
-    def scan(
-        self, ns: Namespace, span: Span, *, after: str | None = None, limit: int = 200, reverse: bool = False
-    ) -> list[Record]:
-        """Up to `limit` records of the span in key order."""
-        namespace_id = self._namespace_ids.get(ns) or self._find_namespace(ns)
-        if namespace_id is None:
-            return []
-        conditions, values = ["key >= ?"], [namespace_id, span.start]
-        if span.stop is not None:
-            conditions.append("key < ?")
-            values.append(span.stop)
-        if after is not None:
-            conditions.append("key < ?" if reverse else "key > ?")
-            values.append(after)
-        statement = f"{_RECORD}AND {' AND '.join(conditions)} ORDER BY key {'DESC' if reverse else 'ASC'} LIMIT ?"
-        rows = self.file.read(lambda connection: connection.execute(statement, (*values, limit)).fetchall())
-        return [_record(row) for row in rows]
+        return _bulky_if_none(self.file.read(operation))
 
     def revision(self, ns: Namespace) -> int:
         """The namespace's revision: how many commits changed it so far."""
-        namespace_id = self._namespace_ids.get(ns) or self._find_namespace(ns)
+        namespace_id = self._ids.namespace(ns)
         if namespace_id is None:
             return 0
-        return int(self.file.read(lambda c: c.execute(_NAMESPACE_REVISION, (namespace_id,)).fetchone()[0]))
+        return int(self.file.read(lambda c: c.execute(sql.NAMESPACE_REVISION, (namespace_id,)).fetchone()[0]))
 
     def changes(self, ns: Namespace, since: int) -> tuple[int, list[Change]]:
         """The namespace's revision, and what changed after revision `since`, in revision order."""
-        namespace_id = self._namespace_ids.get(ns) or self._find_namespace(ns)
+        namespace_id = self._ids.namespace(ns)
         if namespace_id is None:
             return 0, []
 
         def operation(connection: sqlite3.Connection) -> tuple[int, list[Change]]:
             with _snapshot(connection):
-                revision = connection.execute(_NAMESPACE_REVISION, (namespace_id,)).fetchone()[0]
+                revision = connection.execute(sql.NAMESPACE_REVISION, (namespace_id,)).fetchone()[0]
                 if revision == since:
                     return revision, []
-                rows = connection.execute(_CHANGES, (namespace_id, since)).fetchall()
+                rows = connection.execute(sql.CHANGES, (namespace_id, since)).fetchall()
                 return revision, [Change(key, number, bool(deleted)) for key, number, deleted in rows]
 
         return self.file.read(operation)  # type: ignore[no-any-return]
@@ -201,15 +178,12 @@ class SqliteCore:
         limit: int = 200,
     ) -> list[NamespaceInfo]:
         """Namespaces that have entries, last written first."""
-        statement, values = _NAMESPACES, []
-        for column, value in (("n.project_id", project_id), ("domain", domain), ("scope", scope)):
-            if value is not None:
-                statement += f" AND {column} = ?"
-                values.append(str(value))
-        if after is not None:
-            statement += _NAMESPACE_AFTER
-            values += [after[0], after[0], *_columns(after[1])]  # type: ignore[list-item]
-        rows = self.file.read(lambda c: c.execute(statement + _NAMESPACE_ORDER, (*values, limit)).fetchall())
+        filters = {"project_id": project_id, "domain": domain, "scope": scope}
+        filters = {column: value for column, value in filters.items() if value is not None}
+        statement = sql.namespaces(list(filters), following=after is not None)
+        values = [str(value) for value in filters.values()]
+        following = () if after is None else (after[0], after[0], *columns(after[1]))
+        rows = self.file.read(lambda c: c.execute(statement, (*values, *following, limit)).fetchall())
         return [
             NamespaceInfo(
                 Namespace(row[0] or None, Domain(row[1]), Scope(row[2]), row[3] or None, row[4] or None), *row[5:]
@@ -233,16 +207,10 @@ class SqliteCore:
         lease: SqliteLease | None = None,
     ) -> Committed:
         """All checks hold and all writes land, durably; or `Conflict` and nothing is changed."""
-        admission = NamespaceAdmission(self.file.locks(), ns, lease)
-        pause = Pause()
-        while not admission.enter():
-            sleep(pause.next())
-        try:
+        with self._admitted(ns, lease):
             return self.file.transaction(  # type: ignore[no-any-return]
                 lambda connection: self.apply(connection, ns, checks, writes, source)
             )
-        finally:
-            admission.leave()
 
     def apply(
         self,
@@ -254,36 +222,36 @@ class SqliteCore:
     ) -> Committed:
         """The body of a commit, inside a write transaction. Checks come before the first write."""
         execute = connection.execute
-        namespace_id = self._namespace_ids.get(ns) or self._find_namespace(ns, connection)
+        namespace_id = self._ids.namespace_within(connection, ns)
         if checks:
             _verify(connection, namespace_id, checks)
         puts = any(text is not None for _, text in writes)
         if namespace_id is None:
             if not puts:
                 return Committed(0, 0, {}, frozenset())
-            namespace_id = execute(_ADD_NAMESPACE, _columns(ns)).lastrowid
+            namespace_id = execute(sql.ADD_NAMESPACE, columns(ns)).lastrowid
             assert namespace_id is not None  # noqa: S101  (SQLite sets it on insert)
         removed = frozenset(
             key
             for key, text in writes
-            if text is None and execute(_REVISION, (namespace_id, key)).fetchone() is not None
+            if text is None and execute(sql.REVISION, (namespace_id, key)).fetchone() is not None
         )
         if not puts and not removed:
-            revision = execute(_NAMESPACE_REVISION, (namespace_id,)).fetchone()[0]
-            return Committed(revision, 0, {}, removed)
+            revision, at = execute(sql.NAMESPACE_REVISION, (namespace_id,)).fetchone()
+            return Committed(revision, at, {}, removed)
         now = now_micros()
-        revision = execute(_NEXT_REVISION, (now, namespace_id)).fetchone()[0]
-        source_id = self._source_id(connection, source)
+        revision = execute(sql.NEXT_REVISION, (now, namespace_id)).fetchone()[0]
+        source_id = self._ids.source_within(connection, source)
         created = {}
         for key, text in writes:
             if text is not None:
                 row = (namespace_id, key, text, revision, now, now, source_id)
-                created[key] = execute(_PUT, row).fetchone()[0]
+                created[key] = execute(sql.PUT, row).fetchone()[0]
             elif key in removed:
-                execute(_DELETE, (namespace_id, key))
-                execute(_BURY, (namespace_id, key, revision))
-        if removed and revision % 1_000 < len(removed):
-            execute(_FORGET_BURIED, (namespace_id, revision - _TOMBSTONES_KEPT))
+                execute(sql.DELETE, (namespace_id, key))
+                execute(sql.BURY, (namespace_id, revision, key))
+        if removed:
+            execute(sql.FORGET_BURIED, (namespace_id, revision - _DELETIONS_KEPT))
         return Committed(revision, now, created, removed)
 
     def update(
@@ -324,67 +292,51 @@ class SqliteCore:
 
     def clear(self, ns: Namespace, *, source: Source = NO_SOURCE) -> int:
         """Delete every entry of a namespace in one commit; returns how many there were."""
-        admission = NamespaceAdmission(self.file.locks(), ns, None)
-        pause = Pause()
-        while not admission.enter():
-            sleep(pause.next())
-        try:
+        with self._admitted(ns, None):
             return self.file.transaction(lambda connection: self.apply_clear(connection, ns))  # type: ignore[no-any-return]
-        finally:
-            admission.leave()
 
     def apply_clear(self, connection: sqlite3.Connection, ns: Namespace) -> int:
         """The body of `clear`, inside a write transaction."""
-        namespace_id = self._find_namespace(ns, connection)
+        execute = connection.execute
+        namespace_id = self._ids.namespace_within(connection, ns)
         if namespace_id is None:
             return 0
-        (count,) = connection.execute("SELECT count(*) FROM entry WHERE namespace_id = ?", (namespace_id,)).fetchone()
+        (count,) = execute(sql.COUNT, (namespace_id,)).fetchone()
         if count:
-            (revision,) = connection.execute(_NEXT_REVISION, (now_micros(), namespace_id)).fetchone()
-            connection.execute(
-                "INSERT OR REPLACE INTO tombstone (namespace_id, key, revision)"
-                " SELECT namespace_id, key, ? FROM entry WHERE namespace_id = ? LIMIT ?",
-                (revision, namespace_id, _TOMBSTONES_KEPT),
-            )
-            connection.execute("DELETE FROM entry WHERE namespace_id = ?", (namespace_id,))
+            (revision,) = execute(sql.NEXT_REVISION, (now_micros(), namespace_id)).fetchone()
+            execute(sql.BURY_ALL, (revision, namespace_id))
+            execute(sql.DELETE_ALL, (namespace_id,))
+            execute(sql.FORGET_BURIED, (namespace_id, revision - _DELETIONS_KEPT))
         return int(count)
 
-    def lock(self, ns: Namespace, *, timeout: float = 30.0) -> SqliteLease:
-        """Take the namespace's lock on this thread; give it back with `unlock()`."""
+    def lock(self, ns: Namespace, *, timeout: float = 30.0, holder: Holder | None = None) -> SqliteLease:
+        """Take the namespace's lock on this thread; give it back with `unlock()`.
+
+        Raises:
+            LockTimeout: not free within `timeout` seconds; names the holder.
+        """
         locks = self.file.locks()
-        return SqliteLease(ns, locks, locks.acquire(offset_of(str(ns)), timeout, f"the lock of {ns}"))
+        try:
+            ticket = locks.acquire(offset_of(str(ns)), timeout)
+        except LockTimeout:
+            raise lock_timeout(ns, timeout, locks) from None
+        return SqliteLease(ns, locks, ticket, holder)
+
+    @contextmanager
+    def _admitted(self, ns: Namespace, lease: SqliteLease | None) -> Iterator[None]:
+        admission = NamespaceAdmission(self.file.locks(), ns, lease)
+        turn = threading.Event()
+        pause = Pause()
+        try:
+            while not admission.enter(turn.set):
+                turn.wait(pause.next())
+            yield
+        finally:
+            admission.leave()
 
     def close(self) -> None:
         """Close the file."""
         self.file.close()
-
-    # -- ids -----------------------------------------------------------------------------------------------------
-
-    def _find_namespace(self, ns: Namespace, connection: sqlite3.Connection | None = None) -> int | None:
-        if connection is None:
-            row = self.file.read(lambda reader: reader.execute(_FIND_NAMESPACE, _columns(ns)).fetchone())
-            if row is not None:
-                # Only what a reader saw is committed; an id seen inside a write transaction may be rolled back.
-                self._namespace_ids[ns] = row[0]
-        else:
-            row = connection.execute(_FIND_NAMESPACE, _columns(ns)).fetchone()
-        return None if row is None else row[0]
-
-    def _source_id(self, connection: sqlite3.Connection, source: Source) -> int | None:
-        if source == NO_SOURCE:
-            return None
-        columns = tuple(part or "" for part in source)
-        known = self._source_ids.get(source)
-        if known is not None:
-            return known
-        row = connection.execute(_FIND_SOURCE, columns).fetchone()
-        if row is None:
-            return connection.execute(_ADD_SOURCE, columns).lastrowid
-        if len(self._source_ids) > 1_000:
-            self._source_ids.clear()
-        # Seen here a second time: committed by an earlier transaction, or undone with this one and its entry.
-        self._source_ids[source] = row[0]
-        return int(row[0])
 
 
 class _snapshot:  # noqa: N801  (reads as a statement: with _snapshot(connection))
@@ -402,8 +354,34 @@ class _snapshot:  # noqa: N801  (reads as a statement: with _snapshot(connection
         self._connection.execute("COMMIT")
 
 
-def _columns(ns: Namespace) -> tuple[str, ...]:
-    return tuple("" if part is None else str(part) for part in ns)
+def _page_of(span: Span, after: str | None = None, *, reverse: bool = False) -> tuple[str, list[str]]:
+    start, stop = (">=", span.start), None if span.stop is None else ("<", span.stop)
+    if after is not None:
+        if reverse and after in Span("", span.stop):
+            stop = ("<", after)
+        elif not reverse and after >= span.start:
+            start = (">", after)
+    return sql.page(start, stop, reverse=reverse)
+
+
+def _within(budget: int | None, rows: sqlite3.Cursor) -> list[Any] | None:
+    """All rows; None if their second column has more characters than the budget."""
+    if budget is None:
+        return rows.fetchall()
+    found = []
+    for row in rows:
+        found.append(row)
+        budget -= len(row[1])
+        if budget < 0:
+            rows.close()
+            return None
+    return found
+
+
+def _bulky_if_none(rows: list[Any] | None) -> list[Any]:
+    if rows is None:
+        raise TooBulky
+    return rows
 
 
 def _record(row: Any) -> Record:
@@ -414,7 +392,7 @@ def _record(row: Any) -> Record:
 def _verify(connection: sqlite3.Connection, namespace_id: int | None, checks: Sequence[Check]) -> None:
     current = {}
     for key, expected in checks:
-        row = connection.execute(_REVISION, (namespace_id, key)).fetchone()
+        row = connection.execute(sql.REVISION, (namespace_id, key)).fetchone()
         found = 0 if row is None else row[0]
         if found != expected:
             current[key] = found

@@ -5,7 +5,6 @@ thread, where those that wait together share one fsync. Bulk reads leave the eve
 """
 
 import asyncio
-import json
 import os
 import sqlite3
 import threading
@@ -14,7 +13,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import cast
 
-from stepwell.errors import LockTimeout
 from stepwell.store.backend import Lease
 from stepwell.store.entries import (
     NO_SOURCE,
@@ -31,35 +29,16 @@ from stepwell.store.entries import (
     Span,
     Write,
 )
-from stepwell.store.file_lock import LockFile, Pause, Ticket, offset_of
-from stepwell.store.sqlite import SqliteCore
-from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease
+from stepwell.store.file_lock import Pause, offset_of
+from stepwell.store.loop_event import LoopEvent
+from stepwell.store.sqlite import SqliteCore, TooBulky
+from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease, lock_timeout
 from stepwell.store.sqlite_writer import GroupWriter
 
-_INLINE_KEYS = 16
-_INLINE_ROWS = 200
+# What is read on the event loop: a page of 200 small records takes half a millisecond, a megabyte of text about one.
+_INLINE_RECORDS = 200
+_INLINE_CHARACTERS = 1_000_000
 _POLL_SECONDS = 0.05
-
-
-class NamedLease(SqliteLease):
-    """A held lock with a side file that tells waiters who holds it."""
-
-    __slots__ = ("_sign",)
-
-    def __init__(self, namespace: Namespace, locks: LockFile, ticket: Ticket, holder: Holder) -> None:
-        super().__init__(namespace, locks, ticket)
-        self._sign = _sign_of(locks, ticket.offset)
-        with suppress(OSError):
-            descriptor = os.open(self._sign, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                json.dump(holder, file)
-
-    def unlock(self) -> None:
-        """Give the lock back; harmless when repeated."""
-        if self.locks.is_holder(self.ticket):
-            with suppress(OSError):
-                os.unlink(self._sign)
-        super().unlock()
 
 
 class SqliteBackend:
@@ -71,16 +50,21 @@ class SqliteBackend:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.core = SqliteCore(path)
-        self._writer = GroupWriter(self.core.file.transaction, "stepwell-entries")
+        self._file = self.core.file
+        self._writer = GroupWriter(self._file.transaction, "stepwell-entries")
         self._watchers: set[Callable[[], None]] = set()
         self._watchers_mutex = threading.Lock()
 
     async def text(self, ns: Namespace, key: str) -> str | None:
+        if not self._file.ready:
+            await self._open()
         return self.core.text(ns, key)
 
     async def read(self, ns: Namespace, keys: Sequence[str]) -> dict[str, Record]:
-        if len(keys) <= _INLINE_KEYS:
-            return self.core.read(ns, keys)
+        await self._open()
+        if len(keys) <= _INLINE_RECORDS:
+            with suppress(TooBulky):
+                return self.core.read(ns, keys, budget=_INLINE_CHARACTERS)
         return await asyncio.to_thread(self.core.read, ns, keys)
 
     async def bodies(self, ns: Namespace, keys: Sequence[str]) -> list[tuple[str, bytes]]:
@@ -94,9 +78,16 @@ class SqliteBackend:
     async def scan(
         self, ns: Namespace, span: Span, *, after: str | None = None, limit: int = 200, reverse: bool = False
     ) -> list[Record]:
-        if limit <= _INLINE_ROWS:
-            return self.core.scan(ns, span, after=after, limit=limit, reverse=reverse)
+        await self._open()
+        if limit <= _INLINE_RECORDS:
+            with suppress(TooBulky):
+                return self.core.scan(ns, span, after=after, limit=limit, reverse=reverse, budget=_INLINE_CHARACTERS)
         return await asyncio.to_thread(self.core.scan, ns, span, after=after, limit=limit, reverse=reverse)
+
+    async def _open(self) -> None:
+        """Set the file up off the event loop: that syncs to disk, and may wait for another process."""
+        if not self._file.ready:
+            await asyncio.to_thread(self._file.open)
 
     async def commit(
         self,
@@ -107,60 +98,52 @@ class SqliteBackend:
         source: Source = NO_SOURCE,
         lease: Lease | None = None,
     ) -> Committed:
+        await self._open()
         core = self.core
 
         def operation(connection: sqlite3.Connection) -> Committed:
             return core.apply(connection, ns, checks, writes, source)
 
-        future = self._writer.submit(
-            operation, NamespaceAdmission(core.file.locks(), ns, cast("SqliteLease | None", lease))
-        )
-        committed = await asyncio.wrap_future(future)
+        admission = NamespaceAdmission(self._file.locks(), ns, cast("SqliteLease | None", lease))
+        committed = await asyncio.wrap_future(self._writer.submit(operation, admission))
         self._notify()
         return committed
 
     async def clear(self, ns: Namespace, *, source: Source = NO_SOURCE) -> int:
-        admission = NamespaceAdmission(self.core.file.locks(), ns, None)
+        await self._open()
+        admission = NamespaceAdmission(self._file.locks(), ns, None)
         future = self._writer.submit(lambda connection: self.core.apply_clear(connection, ns), admission)
         count = await asyncio.wrap_future(future)
         self._notify()
         return count
 
-    async def lock(self, ns: Namespace, *, timeout: float, holder: Holder) -> NamedLease:
-        locks = self.core.file.locks()
-        loop = asyncio.get_running_loop()
+    async def lock(self, ns: Namespace, *, timeout: float, holder: Holder) -> SqliteLease:
+        await self._open()
+        locks = self._file.locks()
         deadline = monotonic() + timeout
-        granted = asyncio.Event()
-        ticket = locks.enqueue(offset_of(str(ns)), lambda: _wake(loop, granted))
+        turn = LoopEvent()
+        ticket = locks.enqueue(offset_of(str(ns)), turn.set)
         try:
-            if not ticket.granted:
-                async with asyncio.timeout(max(timeout, 0)):
-                    await granted.wait()
             pause = Pause()
             while not locks.try_take(ticket):
-                if monotonic() >= deadline:
-                    raise TimeoutError  # noqa: TRY301  (one exit for both kinds of waiting)
-                await asyncio.sleep(pause.next())
-        except TimeoutError:
-            locks.release(ticket)
-            raise _lock_timeout(ns, timeout, _read_sign(locks, ticket.offset)) from None
+                left = deadline - monotonic()
+                if left <= 0:
+                    raise lock_timeout(ns, timeout, locks)  # noqa: TRY301  (leaves the line like every other failure)
+                # In this process our turn is told to us; other processes have to be asked.
+                await turn.wait(min(left, pause.next()) if ticket.granted else left)
+                turn.clear()
         except BaseException:
             locks.release(ticket)
             raise
-        return NamedLease(ns, locks, ticket, holder)
+        return SqliteLease(ns, locks, ticket, holder)
 
     def watch(self, ns: Namespace, span: Span) -> AsyncGenerator[Change, None]:
         return self._watch(ns, span, self.core.revision(ns))
 
     async def _watch(self, ns: Namespace, span: Span, since: int) -> AsyncGenerator[Change, None]:
-        loop = asyncio.get_running_loop()
-        changed = asyncio.Event()
-
-        def wake() -> None:
-            _wake(loop, changed)
-
+        changed = LoopEvent()
         with self._watchers_mutex:
-            self._watchers.add(wake)
+            self._watchers.add(changed.set)
         try:
             while True:
                 changed.clear()
@@ -169,12 +152,10 @@ class SqliteBackend:
                     if change.key in span:
                         yield change
                 # Writers of this process wake us; those of other processes are found by asking.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_POLL_SECONDS):
-                        await changed.wait()
+                await changed.wait(_POLL_SECONDS)
         finally:
             with self._watchers_mutex:
-                self._watchers.discard(wake)
+                self._watchers.discard(changed.set)
 
     def _notify(self) -> None:
         if self._watchers:
@@ -199,27 +180,3 @@ class SqliteBackend:
     async def close(self) -> None:
         await asyncio.to_thread(self._writer.close)
         self.core.close()
-
-
-def _wake(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    with suppress(RuntimeError):  # the loop is closed: nobody waits there any more
-        loop.call_soon_threadsafe(event.set)
-
-
-def _lock_timeout(ns: Namespace, timeout: float, holder: Holder | None) -> LockTimeout:
-    return LockTimeout(
-        f"the lock of {ns} was not free within {timeout:g} s: held by {holder or 'another writer'}",
-        holder=holder._asdict() if holder else None,
-    )
-
-
-def _sign_of(locks: LockFile, offset: int) -> str:
-    return f"{locks.path}.{offset:x}"
-
-
-def _read_sign(locks: LockFile, offset: int) -> Holder | None:
-    try:
-        with open(_sign_of(locks, offset), encoding="utf-8") as file:
-            return Holder(*json.load(file))
-    except (OSError, ValueError, TypeError):
-        return None

@@ -46,6 +46,9 @@ class SqliteFile:
         SchemaTooNew: the file is from a newer version; it is left alone.
         StorageCorrupt: the file is damaged or no database.
         StorageUnavailable: it cannot be opened, read or written; nothing was changed.
+
+    Attributes:
+        ready: opened before; what comes now does no set-up any more.
     """
 
     def __init__(self, path: str | os.PathLike[str], migrations: Sequence[Migration]) -> None:
@@ -55,8 +58,10 @@ class SqliteFile:
         self._writer: sqlite3.Connection | None = None
         self._mutex = threading.RLock()
         self._locks: LockFile | None = None
-        self._ready = False
+        self._inode = 0
+        self._unshared = False  # connections see nobody else's writes: use each for one read
         self._closed = False
+        self.ready = False
         _files.add(self)
 
     # -- reading -------------------------------------------------------------------------------------------------
@@ -70,7 +75,7 @@ class SqliteFile:
 
     def give_back(self, connection: sqlite3.Connection) -> None:
         """Return a borrowed connection to the pool."""
-        if self._closed or len(self._readers) >= MAX_IDLE_READERS:
+        if self._closed or self._unshared or len(self._readers) >= MAX_IDLE_READERS:
             connection.close()
         else:
             self._readers.append(connection)
@@ -90,7 +95,7 @@ class SqliteFile:
         return result
 
     def _connect_reader(self) -> sqlite3.Connection:
-        self._open()
+        self.open()
         try:
             return self._connect(read_only=True)
         except sqlite3.Error as error:
@@ -100,10 +105,11 @@ class SqliteFile:
 
     def transaction(self, operation: Callable[[sqlite3.Connection], Any]) -> Any:
         """Run `operation` in one durable write transaction: committed when this returns, undone when it raises."""
-        self._open()
+        self.open()
         with self._mutex:
-            connection = self._writing_connection()
+            connection = None
             try:
+                connection = self._writing_connection()
                 _begin(connection)
                 try:
                     result = operation(connection)
@@ -114,7 +120,8 @@ class SqliteFile:
                     raise
             except sqlite3.Error as error:
                 self._writer = None
-                connection.close()
+                if connection is not None:
+                    connection.close()
                 raise self.translate(error) from error
             return result
 
@@ -122,10 +129,14 @@ class SqliteFile:
         if self._closed:
             raise StorageUnavailable(f"the store {self.path} is closed")
         if self._writer is None:
-            try:
-                self._writer = self._connect(read_only=False)
-            except sqlite3.Error as error:
-                raise self.translate(error) from error
+            self._writer = self._connect(read_only=False)
+        if _inode(self.path) != self._inode:
+            # SQLite would go on writing the old file, which nobody finds any more.
+            raise StorageUnavailable(
+                f"{self.path} was deleted or replaced while it was in use",
+                hint="restart this program: what it writes now would be lost",
+                path=self.path,
+            )
         return self._writer
 
     # -- locks ---------------------------------------------------------------------------------------------------
@@ -141,8 +152,9 @@ class SqliteFile:
 
     # -- opening ---------------------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
-        if self._ready:
+    def open(self) -> None:
+        """Create or migrate the file if that has to be done. May wait for another process that does it."""
+        if self.ready:
             return
         if self._closed:
             raise StorageUnavailable(f"the store {self.path} is closed")
@@ -152,7 +164,8 @@ class SqliteFile:
                     self._migrate()
             except sqlite3.Error as error:
                 raise self.translate(error) from error
-            self._ready = True
+            self._inode = _inode(self.path)
+            self.ready = True
 
     def _version(self) -> int:
         """The file's schema version; 0 if there is no file or an empty one. Refuses newer ones."""
@@ -167,8 +180,13 @@ class SqliteFile:
         connection = self._connect(read_only=True)
         try:
             version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        finally:
+        except BaseException:
             connection.close()
+            raise
+        if version == len(self._migrations):
+            self.give_back(connection)
+            return version
+        connection.close()
         if version > len(self._migrations):
             raise SchemaTooNew(
                 f"{self.path} has schema version {version}; this stepwell knows up to {len(self._migrations)}",
@@ -186,7 +204,8 @@ class SqliteFile:
             version = self._version()
             if version == len(self._migrations):
                 return
-            os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
+            if not os.path.exists(self.path):  # closing a descriptor of an open database would drop its locks
+                os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             connection = self._connect(read_only=False)
             try:
                 connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
@@ -226,20 +245,41 @@ class SqliteFile:
             ) from None
 
     def _connect(self, *, read_only: bool) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False, cached_statements=64
-        )
+        connection = self._connection("mode=rw")
         try:
-            if read_only:
-                connection.execute("PRAGMA query_only=1")
-            else:
+            if not read_only:
                 connection.execute("PRAGMA synchronous=FULL")
                 connection.execute(f"PRAGMA journal_size_limit={WAL_LIMIT_BYTES}")
                 connection.execute("PRAGMA busy_timeout=0")
+                return connection
+            connection.execute("PRAGMA query_only=1")
+            try:
+                connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
+            except sqlite3.OperationalError:
+                # In a folder that may not be written SQLite cannot set up the shared memory of a WAL database. With
+                # no WAL there is nothing in it to share: the file alone is the whole database.
+                if os.access(os.path.dirname(self.path) or ".", os.W_OK) or _size(f"{self.path}-wal"):
+                    raise
+                connection.close()
+                connection = self._connection("mode=ro&immutable=1")
+                self._unshared = True
         except BaseException:
             connection.close()
             raise
         return connection
+
+    def _connection(self, mode: str) -> sqlite3.Connection:
+        # By URI, because a plain path would create a file that was deleted meanwhile.
+        path = os.path.abspath(self.path).replace(os.sep, "/")
+        path = path.replace("%", "%25").replace("?", "%3f").replace("#", "%23")
+        return sqlite3.connect(
+            f"file://{path if path.startswith('/') else '/' + path}?{mode}",
+            uri=True,
+            timeout=BUSY_SECONDS,
+            isolation_level=None,
+            check_same_thread=False,
+            cached_statements=64,
+        )
 
     # -- the rest ------------------------------------------------------------------------------------------------
 
@@ -279,7 +319,7 @@ class SqliteFile:
         """Close every connection. Using the file again raises `StorageUnavailable`."""
         with self._mutex:
             self._closed = True
-            self._ready = False
+            self.ready = False
             while self._readers:
                 self._readers.pop().close()
             if self._writer is not None:
@@ -308,6 +348,13 @@ def _begin(connection: sqlite3.Connection) -> None:
             sleep(pause.next())
         else:
             return
+
+
+def _inode(path: str) -> int:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return -1
 
 
 def _size(path: str) -> int:

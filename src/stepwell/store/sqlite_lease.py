@@ -1,26 +1,37 @@
-"""Namespace locks of the SQLite backend: holding one, and being let in as a writer while nobody else does."""
+"""Namespace locks of the SQLite backend: holding one, and being let in as a writer while nobody else does.
 
+A holder that gives its name leaves a sign, a small file beside the lock file, for the message of those who wait in
+vain. The sign is a courtesy: the lock itself is the kernel's.
+"""
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
 from time import monotonic
 
 from stepwell.errors import LockTimeout
-from stepwell.store.entries import Namespace
+from stepwell.store.entries import Holder, Namespace
 from stepwell.store.file_lock import LockFile, Ticket, offset_of
 
 FOREIGN_LOCK_SECONDS = 30.0
 
 
 class SqliteLease:
-    """A held namespace lock."""
+    """A held namespace lock. Made from a ticket that holds it; `holder` leaves a sign."""
 
-    __slots__ = ("locks", "namespace", "ticket")
+    __slots__ = ("_sign", "locks", "namespace", "ticket")
 
-    def __init__(self, namespace: Namespace, locks: LockFile, ticket: Ticket) -> None:
+    def __init__(self, namespace: Namespace, locks: LockFile, ticket: Ticket, holder: Holder | None = None) -> None:
         self.namespace = namespace
         self.locks = locks
         self.ticket = ticket
+        self._sign = None if holder is None else _write_sign(locks, ticket.offset, holder)
 
     def unlock(self) -> None:
-        """Give the lock back; harmless when repeated."""
+        """Give the lock back; harmless when repeated. A commit under way keeps it until it is through."""
+        if self._sign is not None and self.locks.is_holder(self.ticket):
+            with suppress(OSError):
+                os.unlink(self._sign)
         self.locks.release(self.ticket)
 
     async def release(self) -> None:
@@ -31,33 +42,81 @@ class SqliteLease:
 class NamespaceAdmission:
     """Lets a writer in while nobody else holds the namespace's lock.
 
+    Args:
+        lease: the writer's own lock, if it has one: it is kept until the writer leaves.
+
     Raises (from `enter`):
         LockTimeout: the lease was lost, or somebody else held the lock for 30 s.
     """
 
-    __slots__ = ("_deadline", "_inside", "_lease", "_locks", "_namespace", "_offset")
+    __slots__ = ("_deadline", "_lease", "_locks", "_namespace", "_pinned", "_ticket")
 
     def __init__(self, locks: LockFile, ns: Namespace, lease: SqliteLease | None) -> None:
         self._locks = locks
         self._namespace = ns
         self._lease = lease
-        self._offset = lease.ticket.offset if lease is not None else offset_of(str(ns))
-        self._deadline = monotonic() + FOREIGN_LOCK_SECONDS
-        self._inside = False
+        self._ticket: Ticket | None = None
+        self._pinned = False
+        self._deadline = 0.0
 
-    def enter(self) -> bool:
-        """Try to get in."""
+    def enter(self, wake: Callable[[], object]) -> bool:
+        """Try to get in; `wake` is called when it is worth another try, which other processes cannot tell us."""
         if self._lease is not None:
-            if not self._locks.is_holder(self._lease.ticket):
+            self._pinned = self._locks.pin(self._lease.ticket)
+            if not self._pinned:
                 raise LockTimeout(f"the lock of {self._namespace} was lost before the commit")
             return True
-        self._inside = self._locks.enter(self._offset)
-        if not self._inside and monotonic() > self._deadline:
-            raise LockTimeout(f"the lock of {self._namespace} was held by another for {FOREIGN_LOCK_SECONDS:g} s")
-        return self._inside
+        if self._ticket is None:
+            self._ticket = self._locks.enqueue(offset_of(str(self._namespace)), wake, shared=True)
+            if self._locks.try_take(self._ticket):
+                return True
+            self._deadline = monotonic() + FOREIGN_LOCK_SECONDS
+            return False
+        if self._locks.try_take(self._ticket):
+            return True
+        if monotonic() > self._deadline:
+            raise lock_timeout(self._namespace, FOREIGN_LOCK_SECONDS, self._locks)
+        return False
 
     def leave(self) -> None:
-        """Get out."""
-        if self._inside:
-            self._inside = False
-            self._locks.leave(self._offset)
+        """Get out, or stop trying to get in; harmless when repeated."""
+        if self._pinned and self._lease is not None:
+            self._pinned = False
+            self._locks.unpin(self._lease.ticket)
+        if self._ticket is not None:
+            self._locks.release(self._ticket)
+            self._ticket = None
+
+
+def lock_timeout(ns: Namespace, seconds: float, locks: LockFile) -> LockTimeout:
+    """The error of whoever waited in vain, naming the holder as far as it is known."""
+    holder = _read_sign(locks, offset_of(str(ns)))
+    return LockTimeout(
+        f"the lock of {ns} was not free within {seconds:g} s: held by {holder or 'another writer'}",
+        holder=None if holder is None else holder._asdict(),
+        seconds=seconds,
+    )
+
+
+def _sign_of(locks: LockFile, offset: int) -> str:
+    return f"{locks.path}.{offset:x}"
+
+
+def _write_sign(locks: LockFile, offset: int, holder: Holder) -> str:
+    path = _sign_of(locks, offset)
+    with suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(descriptor, "\n".join((str(holder.pid), holder.host, holder.run_id or "")).encode())
+        finally:
+            os.close(descriptor)
+    return path
+
+
+def _read_sign(locks: LockFile, offset: int) -> Holder | None:
+    try:
+        with open(_sign_of(locks, offset), encoding="utf-8") as file:
+            pid, host, run_id = file.read().split("\n")
+        return Holder(int(pid), host, run_id or None)
+    except (OSError, ValueError):
+        return None

@@ -45,9 +45,9 @@ _V1 = (
     """
     CREATE TABLE tombstone (
       namespace_id INTEGER NOT NULL,
-      key TEXT NOT NULL,
       revision INTEGER NOT NULL,
-      PRIMARY KEY (namespace_id, key)
+      key TEXT NOT NULL,
+      PRIMARY KEY (namespace_id, revision, key)
     ) WITHOUT ROWID""",
 )
 
