@@ -6,11 +6,9 @@ commands of the command line use it directly.
 
 import os
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from time import monotonic
-from typing import Any
+from collections.abc import Callable, Sequence
+from time import monotonic, sleep
+from typing import Any, TypeVar
 
 from stepwell.errors import Conflict, LockTimeout, UpdateConflict
 from stepwell.identifiers import now_micros
@@ -30,11 +28,13 @@ from stepwell.store.entries import (
     Span,
     Write,
 )
-from stepwell.store.file_lock import Pause, offset_of
+from stepwell.store.file_lock import Pause
 from stepwell.store.sqlite_file import FileFacts, SqliteFile
 from stepwell.store.sqlite_ids import RowIds, columns
-from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease, lock_timeout
+from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease, lock_timeout, offset_of_namespace
 from stepwell.store.sqlite_schema import MIGRATIONS
+
+T = TypeVar("T")
 
 _TEXT = sql.TEXT  # the one statement where looking up an attribute shows
 _KEYS_PER_STATEMENT = 200
@@ -102,7 +102,7 @@ class SqliteCore:
             rows = connection.execute(sql.BODIES + condition, (namespace_id, *values))
             return [key for key, body in rows if admits(body)]
 
-        return self.file.read(operation)  # type: ignore[no-any-return]
+        return self.file.read(operation)
 
     def scan(
         self,
@@ -166,7 +166,7 @@ class SqliteCore:
                 rows = connection.execute(sql.CHANGES, (namespace_id, since)).fetchall()
                 return revision, [Change(key, number, bool(deleted)) for key, number, deleted in rows]
 
-        return self.file.read(operation)  # type: ignore[no-any-return]
+        return self.file.read(operation)
 
     def namespaces(
         self,
@@ -207,10 +207,7 @@ class SqliteCore:
         lease: SqliteLease | None = None,
     ) -> Committed:
         """All checks hold and all writes land, durably; or `Conflict` and nothing is changed."""
-        with self._admitted(ns, lease):
-            return self.file.transaction(  # type: ignore[no-any-return]
-                lambda connection: self.apply(connection, ns, checks, writes, source)
-            )
+        return self._change(ns, lease, lambda connection: self.apply(connection, ns, checks, writes, source))
 
     def apply(
         self,
@@ -292,8 +289,7 @@ class SqliteCore:
 
     def clear(self, ns: Namespace, *, source: Source = NO_SOURCE) -> int:
         """Delete every entry of a namespace in one commit; returns how many there were."""
-        with self._admitted(ns, None):
-            return self.file.transaction(lambda connection: self.apply_clear(connection, ns))  # type: ignore[no-any-return]
+        return self._change(ns, None, lambda connection: self.apply_clear(connection, ns))
 
     def apply_clear(self, connection: sqlite3.Connection, ns: Namespace) -> int:
         """The body of `clear`, inside a write transaction."""
@@ -317,26 +313,29 @@ class SqliteCore:
         """
         locks = self.file.locks()
         try:
-            ticket = locks.acquire(offset_of(str(ns)), timeout)
+            ticket = locks.acquire(offset_of_namespace(ns), timeout)
         except LockTimeout:
             raise lock_timeout(ns, timeout, locks) from None
         return SqliteLease(ns, locks, ticket, holder)
 
-    @contextmanager
-    def _admitted(self, ns: Namespace, lease: SqliteLease | None) -> Iterator[None]:
+    def _change(self, ns: Namespace, lease: SqliteLease | None, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """Run `operation` in a write transaction as soon as nobody else holds the namespace's lock."""
         admission = NamespaceAdmission(self.file.locks(), ns, lease)
-        turn = threading.Event()
         pause = Pause()
         try:
-            while not admission.enter(turn.set):
-                turn.wait(pause.next())
-            yield
+            while not admission.enter(_nobody):
+                sleep(pause.next())
+            return self.file.transaction(operation)
         finally:
             admission.leave()
 
     def close(self) -> None:
         """Close the file."""
         self.file.close()
+
+
+def _nobody() -> None:
+    """Nobody to wake: this thread asks again by itself."""
 
 
 class _snapshot:  # noqa: N801  (reads as a statement: with _snapshot(connection))

@@ -29,10 +29,10 @@ from stepwell.store.entries import (
     Span,
     Write,
 )
-from stepwell.store.file_lock import Pause, offset_of
+from stepwell.store.file_lock import Pause
 from stepwell.store.loop_event import LoopEvent
 from stepwell.store.sqlite import SqliteCore, TooBulky
-from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease, lock_timeout
+from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease, lock_timeout, offset_of_namespace
 from stepwell.store.sqlite_writer import GroupWriter
 
 # What is read on the event loop: a page of 200 small records takes half a millisecond, a megabyte of text about one.
@@ -122,7 +122,7 @@ class SqliteBackend:
         locks = self._file.locks()
         deadline = monotonic() + timeout
         turn = LoopEvent()
-        ticket = locks.enqueue(offset_of(str(ns)), turn.set)
+        ticket = locks.enqueue(offset_of_namespace(ns), turn.set)
         try:
             pause = Pause()
             while not locks.try_take(ticket):

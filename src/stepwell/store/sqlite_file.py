@@ -12,7 +12,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from time import monotonic, sleep
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from stepwell.errors import SchemaTooNew, StepwellError, StorageCorrupt, StorageUnavailable
 from stepwell.store.file_lock import SETUP, LockFile, Pause, offset_of
@@ -22,6 +22,7 @@ WAL_LIMIT_BYTES = 16 * 1024 * 1024
 BUSY_SECONDS = 30.0
 MAX_IDLE_READERS = 8
 
+T = TypeVar("T")
 Migration = Callable[[sqlite3.Connection], None]
 
 
@@ -80,7 +81,7 @@ class SqliteFile:
         else:
             self._readers.append(connection)
 
-    def read(self, operation: Callable[[sqlite3.Connection], Any]) -> Any:
+    def read(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Run `operation` on a borrowed connection, with errors translated."""
         connection = self.borrow()
         try:
@@ -103,7 +104,7 @@ class SqliteFile:
 
     # -- writing -------------------------------------------------------------------------------------------------
 
-    def transaction(self, operation: Callable[[sqlite3.Connection], Any]) -> Any:
+    def transaction(self, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Run `operation` in one durable write transaction: committed when this returns, undone when it raises."""
         self.open()
         with self._mutex:
@@ -297,7 +298,7 @@ class SqliteFile:
                 [problem for problem in found if problem != "ok"],
             )
 
-        return self.read(operation)  # type: ignore[no-any-return]
+        return self.read(operation)
 
     def translate(self, error: sqlite3.Error) -> StepwellError:
         """A database error in our words."""

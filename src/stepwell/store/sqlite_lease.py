@@ -7,6 +7,7 @@ vain. The sign is a courtesy: the lock itself is the kernel's.
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import lru_cache
 from time import monotonic
 
 from stepwell.errors import LockTimeout
@@ -67,7 +68,7 @@ class NamespaceAdmission:
                 raise LockTimeout(f"the lock of {self._namespace} was lost before the commit")
             return True
         if self._ticket is None:
-            self._ticket = self._locks.enqueue(offset_of(str(self._namespace)), wake, shared=True)
+            self._ticket = self._locks.enqueue(offset_of_namespace(self._namespace), wake, shared=True)
             if self._locks.try_take(self._ticket):
                 return True
             self._deadline = monotonic() + FOREIGN_LOCK_SECONDS
@@ -88,9 +89,15 @@ class NamespaceAdmission:
             self._ticket = None
 
 
+@lru_cache(maxsize=4_096)
+def offset_of_namespace(ns: Namespace) -> int:
+    """Where a namespace's lock is in the lock file."""
+    return offset_of(str(ns))
+
+
 def lock_timeout(ns: Namespace, seconds: float, locks: LockFile) -> LockTimeout:
     """The error of whoever waited in vain, naming the holder as far as it is known."""
-    holder = _read_sign(locks, offset_of(str(ns)))
+    holder = _read_sign(locks, offset_of_namespace(ns))
     return LockTimeout(
         f"the lock of {ns} was not free within {seconds:g} s: held by {holder or 'another writer'}",
         holder=None if holder is None else holder._asdict(),
