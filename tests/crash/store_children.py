@@ -230,8 +230,6 @@ def fork_in_use(path: str) -> None:
             kv = KeyValue(backend, OTHER)
             async with kv.lock(timeout=10) as tx:
                 await tx.set_value(f"locked{number}", 1)
-        if number % 2:
-            await backend.close()
 
     async def go_on(backend: SqliteBackend, count: int) -> None:
         for number in range(count):
@@ -240,10 +238,15 @@ def fork_in_use(path: str) -> None:
     def work(number: int) -> None:
         assert not backend.core.file.locks().is_holder(lease.ticket), "a lock was inherited"
         asyncio.run(in_child(backend, number))
+        assert backend.core.file.borrow() not in inherited, "a connection was inherited"
+        if number % 2:
+            asyncio.run(backend.close())
         gc.collect()
         sys.exit(0)  # a whole interpreter shutdown, not _exit: inherited connections must survive it
 
     backend = asyncio.run(parent())
+    inherited = list(backend.core.file._readers)
+    assert inherited
     lease = asyncio.run(backend.lock(NS, timeout=5, holder=Holder(os.getpid(), "here")))
     children = []
     for number in range(4):
@@ -360,7 +363,7 @@ def _fork(work: Callable[[], object]) -> int:
         code = 0
     except SystemExit:
         raise
-    except Exception:
+    except Exception:  # noqa: BLE001  (the exit code tells; the trace is for whoever reads the test)
         traceback.print_exc()
     os._exit(code)
 
