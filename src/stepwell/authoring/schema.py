@@ -1,17 +1,39 @@
 """Types at the boundary: validation, JSON forms and JSON Schemas of annotations (pydantic, loaded when needed)."""
 
+import sys
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
 
 from stepwell.errors import InputInvalid, OutputInvalid, ValueNotSerializable
-from stepwell.jsontext import encode
+from stepwell.jsontext import MAX_DEPTH, encode
 
 
 @lru_cache(maxsize=512)
 def _adapter(annotation: Any) -> Any:
     from pydantic import TypeAdapter
 
-    return TypeAdapter(annotation)
+    return TypeAdapter(_portable(annotation))
+
+
+def _portable(annotation: Any) -> Any:
+    """The annotation as pydantic takes it: before Python 3.12 it refuses `typing.TypedDict`, so that is made anew."""
+    if sys.version_info >= (3, 12):
+        return annotation
+    if is_typeddict(annotation) and type(annotation).__module__ == "typing":
+        from typing import NotRequired, Required
+
+        from typing_extensions import TypedDict
+
+        members = {
+            name: (Required if name in annotation.__required_keys__ else NotRequired)[_portable(member)]
+            for name, member in get_type_hints(annotation).items()
+        }
+        return TypedDict(annotation.__name__, members)  # type: ignore[operator]
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin in (list, dict, tuple, set) and arguments:
+        return origin[tuple(_portable(argument) for argument in arguments)]
+    return annotation
 
 
 def adapter(annotation: Any) -> Any:
@@ -21,7 +43,7 @@ def adapter(annotation: Any) -> Any:
     except TypeError:  # unhashable annotations are rare; they are built each time
         from pydantic import TypeAdapter
 
-        return TypeAdapter(annotation)
+        return TypeAdapter(_portable(annotation))
 
 
 def is_any(annotation: Any) -> bool:
@@ -51,37 +73,41 @@ def validate(annotation: Any, value: Any, what: str) -> Any:
 
 
 def to_json(value: Any, what: str) -> Any:
-    """The JSON form of an output: models and dataclasses are dumped, the rest has to be JSON already.
+    """The JSON form of an output: models, dataclasses, dates and the like are dumped, the rest has to be JSON already.
 
     Raises:
         OutputInvalid: something inside is not JSON; the message says where.
     """
-    if not isinstance(value, (str, int, float, bool, type(None), list, dict, tuple)):
-        value = dump(value)
     try:
         encode(value, max_bytes=1 << 40)
-    except ValueNotSerializable as plain:
+    except ValueNotSerializable:
+        value = dump(value)
         try:
-            dumped = dump(value)
-            encode(dumped, max_bytes=1 << 40)
-        except (ValueNotSerializable, ValueError, TypeError):
-            raise OutputInvalid(f"{what} is not JSON at {plain.message}", path=plain.data.get("path")) from None
-        return dumped
+            encode(value, max_bytes=1 << 40)
+        except ValueNotSerializable as error:
+            raise OutputInvalid(f"{what} is not JSON at {error.message}", path=error.data.get("path")) from None
     return value
 
 
-def dump(value: Any) -> Any:
-    """The JSON form of models, dataclasses, dates and the like.
+def dump(value: Any, depth: int = 0) -> Any:
+    """The value with models, dataclasses, dates, UUIDs and the like in their JSON form; plain values stay as they are.
 
-    Raises:
-        ValueError: there is none.
+    Keys that are no strings and numbers that are no JSON stay too, to be refused by name and not changed silently.
     """
+    if isinstance(value, dict) and depth <= MAX_DEPTH:
+        return {key: dump(child, depth + 1) for key, child in value.items()}
+    if isinstance(value, (list, tuple)) and depth <= MAX_DEPTH:
+        return [dump(child, depth + 1) for child in value]
+    if value is None or type(value) in (str, int, float, bool):
+        return value
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: dump(getattr(value, field.name), depth + 1) for field in fields(value)}
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
-        return to_jsonable_python(value, inf_nan_mode="constants")
-    except PydanticSerializationError as error:
-        raise ValueError(str(error)) from None
+        return to_jsonable_python(value)
+    except PydanticSerializationError:
+        return value
 
 
 def describe_value(value: Any) -> tuple[Any, bool]:
