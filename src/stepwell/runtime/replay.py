@@ -1,8 +1,9 @@
 """What a resumed run finds in its journal.
 
 Calls are matched by node path and call order, with the fingerprint of their input compared. Where the code took
-another path than recorded, the run is refused instead of replayed wrongly: at once where the history under a node
-was strictly sequential, and at the latest when the node completes with recorded calls that were never made.
+another path than recorded, the run is refused instead of replayed wrongly: at once when a call that is not recorded
+comes where the recorded run had finished one call before it began the next, and at the latest when a node completes
+with recorded calls that were never made.
 """
 
 from typing import Any, NamedTuple
@@ -15,9 +16,11 @@ from stepwell.runtime.events import Event
 class NodeRecord:
     """What is recorded of one node path."""
 
-    __slots__ = ("completed", "consumed", "fingerprint", "output", "parent", "path", "replayable")
+    __slots__ = ("completed", "consumed", "ended", "fingerprint", "output", "parent", "path", "replayable", "started")
 
-    def __init__(self, path: str, parent: str, fingerprint: str) -> None:
+    def __init__(self, path: str, parent: str, fingerprint: str, started: int) -> None:
+        self.started = started
+        self.ended: int | None = None
         self.path = path
         self.parent = parent
         self.fingerprint = fingerprint
@@ -33,7 +36,6 @@ class History(NamedTuple):
     last_seq: int
     nodes: dict[str, NodeRecord]
     children: dict[str, list[NodeRecord]]
-    sequential: dict[str, bool]
     outputs: dict[str, RecordedOutput]
     usage_sequence: int
     usage_total: dict[str, int] | None
@@ -48,11 +50,10 @@ class History(NamedTuple):
         """
         record = self.nodes.get(path)
         if record is None:
-            left = [other.path for other in self.children.get(parent, ()) if other.completed and not other.consumed]
-            if left and self.sequential.get(parent, True):
-                raise ReplayMismatch(
-                    f"the code calls {path!r} where {left[0]!r} is recorded", node=path, recorded=left[0]
-                )
+            siblings = self.children.get(parent, ())
+            left = [other for other in siblings if other.completed and not other.consumed]
+            if left and all(_ended_before(other, left[0]) for other in siblings if other.consumed):
+                raise ReplayMismatch(f"the code calls {path!r} where {left[0].path!r} is recorded", node=path)
             return None
         if record.fingerprint != fingerprint:
             raise ReplayMismatch(f"the node {path!r} is called with another input than recorded", node=path)
@@ -66,12 +67,14 @@ class History(NamedTuple):
                 raise ReplayMismatch(f"the recorded node {record.path!r} is no longer called", node=record.path)
 
 
+def _ended_before(record: NodeRecord, later: NodeRecord) -> bool:
+    return record.ended is not None and record.ended < later.started
+
+
 def history_of(events: list[Event]) -> History:
     """Read the past from a run's events."""
     nodes: dict[str, NodeRecord] = {}
     children: dict[str, list[NodeRecord]] = {}
-    sequential: dict[str, bool] = {}
-    running: dict[str, set[str]] = {}
     texts: dict[str, list[str]] = {}
     completed: set[str] = set()
     usage_sequence, usage_total = 0, None
@@ -83,17 +86,13 @@ def history_of(events: list[Event]) -> History:
         if event.type == "node.started":
             if path in nodes:  # an earlier attempt: only the last one counts
                 children[data["parent"]].remove(nodes[path])
-            nodes[path] = record = NodeRecord(path, data["parent"], data["fingerprint"])
+            nodes[path] = record = NodeRecord(path, data["parent"], data["fingerprint"], event.seq)
             children.setdefault(data["parent"], []).append(record)
-            siblings = running.setdefault(data["parent"], set())
-            siblings.discard(path)
-            sequential[data["parent"]] = sequential.get(data["parent"], True) and not siblings
-            siblings.add(path)
         elif event.type in ("node.completed", "node.failed", "node.cancelled"):
             counts[event.type] = counts.get(event.type, 0) + 1
             if path in nodes:
                 record = nodes[path]
-                running[record.parent].discard(path)
+                record.ended = event.seq
                 if event.type == "node.completed":
                     record.completed, record.output = True, data["output"]
                     record.replayable = data["replayable"]
@@ -109,4 +108,4 @@ def history_of(events: list[Event]) -> History:
             usage_by_node[path] = usage_by_node.get(path, 0) + 1
     outputs = {item: RecordedOutput("".join(parts), item in completed) for item, parts in texts.items()}
     last_seq = events[-1].seq if events else 0
-    return History(last_seq, nodes, children, sequential, outputs, usage_sequence, usage_total, usage_by_node, counts)
+    return History(last_seq, nodes, children, outputs, usage_sequence, usage_total, usage_by_node, counts)
