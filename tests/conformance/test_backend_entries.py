@@ -10,7 +10,7 @@ from stepwell.store.entries import Check, Domain, Namespace, Scope, Source, Span
 from tests.conformance.conftest import NS, OTHER, PROJECT, Store
 
 HOSTILE_KEYS = [
-    " ", "a", "A", "a\n", "%", "_", "a_b", "a%b", "../x", "/etc/passwd", "x') OR 1=1 --", "$.a\"]", "\u200b", "\u202e",
+    " ", "a", "A", "a\n", "%", "_", "a_b", "a%b", "../x", "/etc/passwd", "x') OR 1=1 --", '$.a"]', "\u200b", "\u202e",
     "é", "e\u0301", "中", "😀", "\uffff", "\U0010ffff", "\ud7ff", "\ue000", "CON", "a.", "a/b", "..", "k" * 1024,
 ]  # fmt: skip
 HOSTILE_TEXTS = [
@@ -50,7 +50,8 @@ async def test_hostile_keys_are_ordinary_and_ordered_by_bytes(backend):
 async def test_namespaces_are_apart(backend):
     similar = [
         NS, OTHER, NS._replace(domain=Domain.PERSISTENT_VALUE), NS._replace(domain=Domain.CONVERSATION),
-        OTHER._replace(conversation_id="c"), OTHER._replace(conversation_id="c1:x"), OTHER._replace(conversation_id="c1 "),
+        OTHER._replace(conversation_id="c"), OTHER._replace(conversation_id="c1:x"),
+        OTHER._replace(conversation_id="c1 "),
         Namespace(None, Domain.KV, Scope.GLOBAL), Namespace(None, Domain.KV, Scope.WORKFLOW, "a"),
         Namespace(None, Domain.KV, Scope.CONVERSATION, "a", "b:c"),
         Namespace(None, Domain.KV, Scope.CONVERSATION, "a:b", "c"),
@@ -102,6 +103,32 @@ async def test_deleting_what_is_not_there_changes_nothing(backend):
     assert nothing.removed == frozenset()
     both = await backend.commit(NS, (), [Write("a", None), Write("b", None)])
     assert both.removed == {"a"}
+
+
+async def test_a_commit_that_changes_nothing_tells_the_state_there_is(backend):
+    assert await backend.commit(NS, (), [Write("a", None)]) == (0, 0, {}, frozenset())
+    assert await backend.commit(NS, (), ()) == (0, 0, {}, frozenset())
+    assert await backend.namespaces() == []
+    written = await backend.commit(NS, (), [Write("a", "1")])
+    for writes in ((), [Write("b", None)]):
+        assert await backend.commit(NS, (), writes) == (written.revision, written.at, {}, frozenset())
+    with pytest.raises(Conflict):
+        await backend.commit(NS, [Check("a", 7)], ())
+    assert await backend.clear(OTHER) == 0
+
+
+async def test_the_last_writer_is_kept_with_each_entry(backend):
+    sources = [
+        Source(),
+        Source(PROJECT),
+        Source(run_id="r"),
+        Source(PROJECT, "e", "r", "c"),
+        Source(conversation_id="r"),
+    ]
+    for turn in range(2):
+        for number, source in enumerate(sources):
+            await backend.commit(NS, (), [Write(f"k{number}", str(turn))], source=source)
+    assert [record.source for record in await backend.scan(NS, Span())] == sources
 
 
 async def test_creation_time_outlives_updates_but_not_deletion(backend):
@@ -166,6 +193,42 @@ async def test_a_large_value_fits(backend):
     text = '"' + "é" * ((MAX_VALUE_BYTES - 2) // 2) + '"'
     await backend.commit(NS, (), [Write("big", text)])
     assert await backend.text(NS, "big") == text
+
+
+async def test_pages_of_any_weight_come_whole(backend):
+    heavy = '"' + "x" * 400_000 + '"'
+    keys = [f"k{number:03d}" for number in range(300)]
+    for key in keys[:6]:
+        await backend.commit(NS, (), [Write(key, heavy)])
+    await backend.commit(NS, (), [Write(key, "1") for key in keys[6:]])
+    assert [len(record.text) for record in await backend.scan(NS, Span(), limit=10)] == [len(heavy)] * 6 + [1] * 4
+    assert [record.key for record in await backend.scan(NS, Span(), limit=1_000)] == keys
+    found = await backend.read(NS, keys)
+    assert len(found) == 300
+    assert [key for key, record in found.items() if record.text == heavy] == keys[:6]
+
+
+async def test_reads_of_several_keys_are_of_one_moment(store: Store):
+    one, two = store.open(), store.open()
+    keys = [f"k{number}" for number in range(450)]
+    stop = False
+
+    async def write() -> None:
+        number = 0
+        while not stop:
+            number += 1
+            await one.commit(NS, (), [Write(key, str(number)) for key in keys])
+
+    writer = asyncio.create_task(write())
+    moments = set()
+    async with asyncio.timeout(20):
+        while len(moments) < 10:
+            found = await two.read(NS, keys)
+            assert len({record.revision for record in found.values()}) <= 1
+            moments.update(record.revision for record in found.values())
+            await asyncio.sleep(0)
+    stop = True
+    await writer
 
 
 async def test_another_handle_sees_every_commit(store: Store):

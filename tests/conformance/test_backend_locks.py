@@ -6,7 +6,7 @@ from time import monotonic
 
 import pytest
 
-from stepwell.errors import LockTimeout
+from stepwell.errors import LockTimeout, StorageUnavailable
 from stepwell.store.entries import Change, Holder, Span, Write
 from tests.conformance.conftest import NS, OTHER, Store
 
@@ -93,6 +93,84 @@ async def test_a_lock_is_not_starved_by_a_stream_of_writers(store: Store):
     await asyncio.gather(*writers)
 
 
+async def test_a_writer_is_not_starved_by_a_stream_of_holders(store: Store):
+    backends = [store.open() for _ in range(3)]
+    stop = False
+
+    async def hold(backend) -> None:
+        while not stop:
+            lease = await backend.lock(NS, timeout=20, holder=ME)
+            await backend.commit(NS, (), [Write("held", "1")], lease=lease)
+            await lease.release()
+
+    holders = [asyncio.create_task(hold(backend)) for backend in backends * 4]
+    await asyncio.sleep(0.02)
+    async with asyncio.timeout(10):
+        for number in range(10):
+            await backends[0].commit(NS, (), [Write("free", str(number))])
+    stop = True
+    await asyncio.gather(*holders)
+
+
+async def test_holders_come_first_come_first_served(store: Store):
+    backends = [store.open() for _ in range(2)]
+    first = await backends[0].lock(NS, timeout=1, holder=ME)
+    await backends[1].text(NS, "k")  # opened now, not on the way to the line
+    order = []
+
+    async def queue(number: int) -> None:
+        lease = await backends[number % 2].lock(NS, timeout=20, holder=ME)
+        order.append(number)
+        await lease.release()
+
+    tasks = []
+    for number in range(10):
+        tasks.append(asyncio.create_task(queue(number)))
+        await asyncio.sleep(0)
+    await asyncio.sleep(0.02)
+    await first.release()
+    await asyncio.gather(*tasks)
+    assert order == list(range(10))
+
+
+async def test_a_cancelled_holder_s_commit_is_over_before_the_next_one_reads(store: Store):
+    backends = [store.open() for _ in range(2)]
+
+    async def increment(number: int) -> None:
+        backend = backends[number % 2]
+        lease = await backend.lock(NS, timeout=20, holder=ME)
+        try:
+            value = int(await backend.text(NS, "k") or 0)
+            await backend.commit(NS, (), [Write("k", str(value + 1))], lease=lease)
+        finally:
+            await lease.release()
+
+    tasks = [asyncio.create_task(increment(number)) for number in range(150)]
+    while not all(task.done() for task in tasks):
+        await asyncio.sleep(0.000_7)
+        pending = [task for task in tasks if not task.done()]
+        for task in pending[:2]:
+            task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await increment(0)
+    record = (await backends[0].read(NS, ["k"]))["k"]
+    assert int(record.text) == record.revision  # a commit that landed late would have overwritten another's
+
+
+async def test_locking_a_closed_backend_is_refused(store: Store):
+    backend = store.open()
+    await backend.commit(NS, (), [Write("k", "1")])
+    await backend.close()
+    with pytest.raises(StorageUnavailable):
+        await backend.lock(NS, timeout=1, holder=ME)
+    with pytest.raises(StorageUnavailable):
+        backend.watch(NS, Span())
+    with pytest.raises(StorageUnavailable):
+        await backend.clear(NS)
+    with pytest.raises(StorageUnavailable):
+        await backend.namespaces()
+
+
 async def test_two_event_loops_in_two_threads_exclude_each_other(store: Store):
     inside, overlaps = [0], [0]
 
@@ -162,3 +240,44 @@ async def test_every_key_written_while_watching_is_told(store: Store):
     await writer
     await changes.aclose()
     assert monotonic() > started
+
+
+async def test_a_watcher_that_was_busy_learns_the_newest_state_of_each_key(store: Store):
+    one, two = store.open(), store.open()
+    await one.commit(NS, (), [Write(f"old{number}", "1") for number in range(12_000)])
+    changes = one.watch(NS, Span())
+    await two.commit(NS, (), [Write("a", "1"), Write("b", "1")])
+    await two.commit(NS, (), [Write("a", None)])
+    await two.commit(NS, (), [Write("a", "2")])
+    await two.commit(NS, (), [Write("b", None)])
+    assert await two.clear(NS) == 12_001
+    await two.commit(NS, (), [Write("last", "1")])
+    newest: dict[str, Change] = {}
+    revision = 1
+    async with asyncio.timeout(20):
+        async for change in changes:
+            assert change.revision >= revision
+            revision = change.revision
+            newest[change.key] = change
+            if change.key == "last":
+                break
+    await changes.aclose()
+    assert newest.pop("last") == Change("last", 7, False)
+    assert newest.pop("a") == Change("a", 6, True)
+    assert newest.pop("b") == Change("b", 5, True)
+    assert newest == {f"old{number}": Change(f"old{number}", 6, True) for number in range(12_000)}
+
+
+async def test_many_watchers_and_an_abandoned_one(store: Store):
+    one, two = store.open(), store.open()
+    watchers = [backend.watch(NS, Span()) for backend in (one, two) for _ in range(5)]
+    pending = [asyncio.create_task(_next(watcher, 3)) for watcher in watchers]
+    await asyncio.sleep(0.02)
+    pending[0].cancel()
+    for number in range(3):
+        await one.commit(NS, (), [Write(f"k{number}", "1")])
+    found = await asyncio.gather(*pending, return_exceptions=True)
+    assert isinstance(found[0], asyncio.CancelledError)
+    assert found[1:] == [[Change(f"k{number}", number + 1, False) for number in range(3)]] * 9
+    for watcher in watchers:
+        await watcher.aclose()

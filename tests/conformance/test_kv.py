@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import math
-from datetime import datetime
+from datetime import UTC, datetime
 
 import pytest
 
@@ -77,7 +77,8 @@ async def test_values_are_copied_at_the_boundary(kv):
 @pytest.mark.parametrize("key", ["", "a\x00b", "\ud800", "k" * 1025, "😀" * 257, 5, None, b"k"], ids=repr)
 async def test_bad_keys_are_refused_everywhere(kv, key):
     for call in (
-        kv.get_value(key), kv.get_entry(key), kv.set_value(key, 1), kv.delete_value(key), kv.update_value(key, lambda _: 1)
+        kv.get_value(key), kv.get_entry(key), kv.set_value(key, 1), kv.delete_value(key),
+        kv.update_value(key, lambda _: 1),
     ):  # fmt: skip
         with pytest.raises(InvalidKey):
             await call
@@ -88,7 +89,8 @@ async def test_bad_keys_are_refused_everywhere(kv, key):
     ("value", "path"),
     [
         ({"a": [1, {"b": math.nan}]}, "$.a[1].b"), ([math.inf], "$[0]"), ({1: "a", "1": "b"}, "$"),
-        ({"when": datetime(2026, 1, 1)}, "$.when"), ([b"x"], "$[0]"), ({"a b": {1, 2}}, '$["a b"]'), (10**4000, "$"),
+        ({"when": datetime(2026, 1, 1, tzinfo=UTC)}, "$.when"), ([b"x"], "$[0]"),
+        ({"a b": {1, 2}}, '$["a b"]'), (10**4000, "$"),
     ],
 )  # fmt: skip
 async def test_what_is_not_json_is_refused_with_its_path(kv, value, path):
@@ -203,11 +205,15 @@ async def test_program_order_holds_inside_a_lock(kv):
 @pytest.mark.parametrize("error", [ValueError, asyncio.CancelledError, KeyboardInterrupt])
 async def test_any_exception_rolls_everything_back(kv, error):
     await kv.set_value("a", 1)
-    with pytest.raises(error):
+
+    async def fail() -> None:
         async with kv.lock() as tx:
             await tx.delete_value("a")
             await tx.set_value("b", 1)
             raise error
+
+    with pytest.raises(error):
+        await fail()
     assert [entry.key async for entry in kv.scan()] == ["a"]
     async with asyncio.timeout(5), kv.lock():
         pass
@@ -215,10 +221,14 @@ async def test_any_exception_rolls_everything_back(kv, error):
 
 async def test_a_bad_value_inside_a_lock_rolls_back_too(kv):
     await kv.set_value("a", 1)
-    with pytest.raises(ValueNotSerializable):
+
+    async def fail() -> None:
         async with kv.lock() as tx:
             await tx.delete_value("a")
             await tx.set_value("b", {1, 2})
+
+    with pytest.raises(ValueNotSerializable):
+        await fail()
     assert await kv.get_value("a") == 1
 
 

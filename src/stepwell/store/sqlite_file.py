@@ -108,10 +108,10 @@ class SqliteFile:
         """Run `operation` in one durable write transaction: committed when this returns, undone when it raises."""
         self.open()
         with self._mutex:
-            connection = None
+            connection: sqlite3.Connection | None = None
             try:
                 connection = self._writing_connection()
-                _begin(connection)
+                _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
                 try:
                     result = operation(connection)
                     connection.execute("COMMIT")
@@ -209,16 +209,10 @@ class SqliteFile:
                 os.close(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600))
             connection = self._connect(read_only=False)
             try:
-                connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
-                connection.execute("PRAGMA journal_mode=WAL")
-                if version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
-                    raise StorageCorrupt(
-                        f"{self.path} is a database, but not one of stepwell's",
-                        hint="move it away, or point stepwell at another data folder",
-                        path=self.path,
-                    )
+                # Others who look at the version meanwhile make the file busy for an instant.
+                _patiently(lambda: self._prepare(connection, version))
                 for number in range(version, len(self._migrations)):
-                    _begin(connection)
+                    _patiently(lambda: connection.execute("BEGIN IMMEDIATE"))
                     try:
                         self._migrations[number](connection)
                         connection.execute(f"PRAGMA user_version={number + 1}")
@@ -233,6 +227,16 @@ class SqliteFile:
             raise StorageUnavailable(f"{self.path} cannot be created: {error.strerror}", path=self.path) from None
         finally:
             locks.release(ticket)
+
+    def _prepare(self, connection: sqlite3.Connection, version: int) -> None:
+        if version == 0 and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+            raise StorageCorrupt(
+                f"{self.path} is a database, but not one of stepwell's",
+                hint="move it away, or point stepwell at another data folder",
+                path=self.path,
+            )
+        connection.execute(f"PRAGMA page_size={PAGE_SIZE}")
+        connection.execute("PRAGMA journal_mode=WAL")
 
     def _make_folder(self) -> None:
         folder = os.path.dirname(os.path.abspath(self.path))
@@ -289,7 +293,10 @@ class SqliteFile:
 
         def operation(connection: sqlite3.Connection) -> FileFacts:
             version = int(connection.execute("PRAGMA user_version").fetchone()[0])
-            found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)").fetchall()]
+            try:
+                found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(20)").fetchall()]
+            except sqlite3.DatabaseError as error:
+                found = [str(error)]  # too damaged to be checked to the end
             return FileFacts(
                 self.path,
                 version,
@@ -336,13 +343,13 @@ class SqliteFile:
         self._locks = None
 
 
-def _begin(connection: sqlite3.Connection) -> None:
-    """`BEGIN IMMEDIATE`, polling faster than SQLite's own busy handler: writers in other processes are brief."""
+def _patiently(operation: Callable[[], object]) -> None:
+    """Repeat what finds the file busy, faster than SQLite's own busy handler: writers elsewhere are brief."""
     deadline = monotonic() + BUSY_SECONDS
     pause = Pause()
     while True:
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            operation()
         except sqlite3.OperationalError as error:
             if (error.sqlite_errorcode & 0xFF) != sqlite3.SQLITE_BUSY or monotonic() > deadline:
                 raise
