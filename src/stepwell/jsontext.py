@@ -154,24 +154,13 @@ def _fail(root: "Any") -> "NoReturn":
     stack: list[tuple[Any, str, tuple[int, ...]]] = [(root, "$", ())]
     while stack:
         value, path, above = stack.pop()
-        problem = _problem(value)
+        problem = _problem(value, above)
         if problem is not None:
-            raise ValueNotSerializable(f"{path}: {problem}", path=path)
+            raise ValueNotSerializable(f"{_shortened(path)}: {problem}", path=path)
         if not isinstance(value, (dict, list, tuple)):
             continue
-        if id(value) in above:
-            raise ValueNotSerializable(f"{path}: circular reference", path=path)
-        if len(above) >= MAX_DEPTH:
-            raise ValueNotSerializable(f"{path}: nested over {MAX_DEPTH} levels deep", path=path)
         above = (*above, id(value))
         if isinstance(value, dict):
-            for key in value:
-                if type(key) is not str:
-                    raise ValueNotSerializable(
-                        f"{path}: key {key!r:.80} is {type(key).__name__}, JSON keys are strings", path=path
-                    )
-                if _SURROGATE_PAIR.search(key):
-                    raise ValueNotSerializable(f"{path}: a key has surrogates that form a pair", path=path)
             children = [(child, f"{path}{_step(key)}", above) for key, child in value.items()]
         else:
             children = [(child, f"{path}[{index}]", above) for index, child in enumerate(value)]
@@ -179,7 +168,7 @@ def _fail(root: "Any") -> "NoReturn":
     raise ValueNotSerializable("$: not JSON", path="$")
 
 
-def _problem(value: "Any") -> str | None:
+def _problem(value: "Any", above: "tuple[int, ...]") -> str | None:
     kind = type(value)
     if kind is str:
         return "surrogates that form a pair would come back as one character" if _SURROGATE_PAIR.search(value) else None
@@ -187,9 +176,24 @@ def _problem(value: "Any") -> str | None:
         return None if isfinite(value) else f"{value} is not JSON"
     if kind is int:
         return None if -_INT_BOUND < value < _INT_BOUND else f"integer of over {MAX_INT_DIGITS:,} digits"
-    if kind is bool or value is None or isinstance(value, (dict, list, tuple)):
+    if kind is bool or value is None:
         return None
-    return f"{kind.__name__} is not JSON{_conversion(value)}"
+    if not isinstance(value, (dict, list, tuple)):
+        return f"{kind.__name__} is not JSON{_conversion(value)}"
+    if id(value) in above:
+        return "circular reference"
+    if len(above) >= MAX_DEPTH:
+        return f"nested over {MAX_DEPTH} levels deep"
+    for key in value if isinstance(value, dict) else ():
+        if type(key) is not str:
+            return f"key {key!r:.80} is {type(key).__name__}, JSON keys are strings"
+        if _SURROGATE_PAIR.search(key):
+            return "a key has surrogates that form a pair"
+    return None
+
+
+def _shortened(path: str) -> str:
+    return path if len(path) <= 160 else f"{path[:100]}…{path[-50:]}"
 
 
 def _conversion(value: "Any") -> str:
@@ -222,7 +226,7 @@ def _parse_float(digits: str) -> float:
 
 
 def _parse_int(digits: str) -> int:
-    if len(digits) > MAX_INT_DIGITS + 1:
+    if len(digits.removeprefix("-")) > MAX_INT_DIGITS:
         raise _Refused(f"has an integer of over {MAX_INT_DIGITS:,} digits")
     return int(digits)
 
@@ -248,7 +252,7 @@ _strict_decode = json.JSONDecoder(
 
 def _too_deep(value: "Any") -> bool:
     level = [value]
-    for _ in range(MAX_DEPTH + 1):
+    for _ in range(MAX_DEPTH):
         level = [
             child
             for container in level

@@ -78,9 +78,10 @@ class FileStore:
         except (OSError, ValueError) as error:
             reason = "it is a symbolic link" if Path(shown).is_symlink() else getattr(error, "strerror", None) or error
             raise FileRejected(f"{shown!r:.200} cannot be read: {reason}", path=shown) from None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise FileRejected(f"{shown!r:.200} is not a regular file", path=shown)
         with os.fdopen(descriptor, "rb") as file:
-            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise FileRejected(f"{shown!r:.200} is not a regular file", path=shown)
             chunks = iter(lambda: file.read(_CHUNK), b"")
             return self.put_chunks(chunks, name=name or Path(shown).name, media_type=media_type, run_id=run_id)
 
