@@ -2,6 +2,8 @@
 
 import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -93,16 +95,27 @@ def test_threads_never_lose_an_update(tmp_path: Path) -> None:
 
 def test_a_lock_names_its_holder_while_it_is_held(core: SqliteCore, tmp_path: Path) -> None:
     lease = core.lock(NS, holder=Holder(os.getpid(), "here", "run-1"))
-    with pytest.raises(LockTimeout, match="held by process .* on here, run run-1") as caught:
+    with pytest.raises(LockTimeout, match=r"held by process .* on here, run run-1") as caught:
         core.lock(NS, timeout=0)
     assert caught.value.data["holder"] == {"pid": os.getpid(), "host": "here", "run_id": "run-1"}
     lease.unlock()
     lease.unlock()
+    sign = next(iter(_sign_left_behind(core, tmp_path)))
     anonymous = core.lock(NS)
     with pytest.raises(LockTimeout, match="held by another writer"):
         core.lock(NS, timeout=0)
     anonymous.unlock()
+    sign.unlink()
     assert not list(tmp_path.glob("*.lock.*"))
+
+
+def _sign_left_behind(core: SqliteCore, folder: Path) -> list[Path]:
+    """The sign of a holder that was killed."""
+    holder = "import sys, os, signal; from tests.unit.test_sqlite_core import *\n"
+    holder += "SqliteCore(sys.argv[1]).lock(NS, holder=Holder(os.getpid(), os.uname().nodename))\n"
+    holder += "os.kill(os.getpid(), signal.SIGKILL)"
+    subprocess.run([sys.executable, "-c", holder, core.file.path], cwd=Path(__file__).parents[2], check=False)
+    return list(folder.glob("*.lock.*"))
 
 
 def test_a_lease_lets_its_owner_write(core: SqliteCore) -> None:

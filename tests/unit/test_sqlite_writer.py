@@ -211,13 +211,18 @@ def test_closing_finishes_what_was_accepted_and_refuses_the_rest(desk: Desk) -> 
     desk.passing.set()
     assert door.knocked.wait(20)
     with pytest.raises(StorageUnavailable):
-        while True:  # until the closing thread has got that far
-            desk.writer.submit(insert(None))
+        submit_until_refused(desk)
     door.open = True
     closing.join(20)
     assert not closing.is_alive()
     assert [future.result(0) for future in futures] == [1] * 11
     desk.writer.close()  # harmless
+
+
+def submit_until_refused(desk: Desk) -> None:
+    """Until the closing thread has got that far."""
+    while True:
+        desk.writer.submit(lambda _: None)
 
 
 def test_submitting_while_closing_never_hangs(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ class Backend(Protocol):
     def watch(self, ns: Namespace, span: Span) -> AsyncGenerator[Change, None]:
         """Changes committed by anyone after the call, each key's newest state at least once, in revision order.
 
-        Changes of one key in quick succession may be folded into the last. The generator ends only when closed.
+        Changes of one key in quick succession may be folded into the last. The generator ends only when closed. A
+        watcher that falls more than 10,000 commits behind may miss deletions, never values.
         """
         ...
 

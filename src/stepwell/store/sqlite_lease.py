@@ -5,6 +5,7 @@ vain. The sign is a courtesy: the lock itself is the kernel's.
 """
 
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -124,6 +125,20 @@ def _read_sign(locks: LockFile, offset: int) -> Holder | None:
     try:
         with open(_sign_of(locks, offset), encoding="utf-8") as file:
             pid, host, run_id = file.read().split("\n")
-        return Holder(int(pid), host, run_id or None)
+        holder = Holder(int(pid), host, run_id or None)
     except (OSError, ValueError):
-        return None
+        return None  # nobody signed, or nobody could
+    return None if _is_dead(holder) else holder
+
+
+def _is_dead(holder: Holder) -> bool:
+    """True for a sign left behind by a killed process, as far as can be told."""
+    if sys.platform == "win32" or holder.host != os.uname().nodename:
+        return False
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
