@@ -321,7 +321,13 @@ async def test_inputs_are_validated_at_the_boundary(bench):
     assert (await bench.run(dataclassed, input={"x": "4"})).output == {"x": 5, "y": 0}
     assert (await bench.run(modelled, args=["--item", "007", "--count", "2"])).output == {"item": "007", "count": 2}
     assert (await bench.run(typed, args=['{"name": "Ada"}'])).output == "Ada"
-    for wrong in ({"args": ["--x", "abc"]}, {"args": ["stray", "words"]}, {"input": {"y": 1}}, {"args": ["{"]}):
+    for wrong in (
+        {"args": ["--x", "1", "--z", "2"]},
+        {"args": ["--x", "abc"]},
+        {"args": ["stray", "words"]},
+        {"input": {"y": 1}},
+        {"args": ["{"]},
+    ):
         with pytest.raises((InputInvalid, Exception)) as caught:
             await bench.run(dataclassed, **wrong)
         assert caught.value.kind.exit_code == 2

@@ -10,6 +10,7 @@ from stepwell.errors import EntrypointNotFound, ExecutorInvalid, InputInvalid, S
 from stepwell.jsontext import decode_untrusted
 
 PROJECT_TYPES = ("workflow", "conversation")
+_BUILT_IN = (str, int, float, bool, list, dict)
 
 
 class TokenUsage:
@@ -217,7 +218,7 @@ def default_input(input_type: Any, args: Sequence[str]) -> Any:
         if not equals and position < len(args) and not args[position].startswith("--"):
             text, equals = args[position], "="
             position += 1
-        name = option[2:].replace("-", "_")
+        name = _known_name(option, input_type)
         value = _loosely(text, _field_type(input_type, name)) if equals else True
         if name in values:
             known = values[name]
@@ -225,6 +226,21 @@ def default_input(input_type: Any, args: Sequence[str]) -> Any:
         else:
             values[name] = value
     return values if values or is_any(input_type) or not _is_scalar(input_type) else None
+
+
+def _known_name(option: str, input_type: Any) -> str:
+    """The field an option means; an option that no field of the input type takes is refused, never dropped."""
+    from stepwell.authoring.decorators import hints
+
+    name = option[2:].replace("-", "_")
+    fields = hints(input_type) if isinstance(input_type, type) and input_type not in _BUILT_IN else {}
+    if fields and name not in fields:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, fields, 1)
+        known = f"did you mean --{close[0]}?" if close else f"there are: {', '.join(f'--{field}' for field in fields)}"
+        raise InputInvalid(f"the input has no field for {option!r:.120}", hint=known, argument=option)
+    return name
 
 
 def _loosely(text: str, field_type: Any) -> Any:
@@ -243,4 +259,4 @@ def _field_type(input_type: Any, name: str) -> Any:
 
 
 def _is_scalar(input_type: Any) -> bool:
-    return input_type in (str, int, float, bool, list)
+    return input_type in _BUILT_IN and input_type is not dict
