@@ -179,4 +179,4 @@ class SqliteBackend:
 
     async def close(self) -> None:
         await asyncio.to_thread(self._writer.close)
-        self.core.close()
+        await asyncio.to_thread(self.core.close)  # folds the log into the file
