@@ -165,6 +165,27 @@ def test_processes_exclude_each_other_by_name(locks: LockFile, another: Another)
     assert not locks.try_take(take(locks))
 
 
+def test_asking_whether_a_name_is_free_turns_nobody_away(locks: LockFile, another: Another) -> None:
+    assert locks.is_free(NAME)
+    asking = threading.Event()
+
+    def ask() -> None:
+        while not asking.is_set():
+            locks.is_free(NAME)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        for _ in range(300):
+            assert another.ask("exclusive name") == "True"
+            assert not locks.is_free(NAME)
+            another.ask("release name")
+            assert locks.is_free(NAME)
+    finally:
+        asking.set()
+        thread.join()
+
+
 def test_a_waiting_holder_keeps_new_writers_of_other_processes_out(locks: LockFile, another: Another) -> None:
     take(locks, shared=True)
     assert another.ask("exclusive name") == "False"  # it has the gate now

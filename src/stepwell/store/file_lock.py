@@ -12,6 +12,7 @@ the same: nobody overtakes, so neither writers nor holders starve.
 """
 
 import os
+import struct
 import sys
 import threading
 from collections.abc import Callable
@@ -44,6 +45,9 @@ if sys.platform == "win32":
         os.lseek(fd, offset & 0x7FFF_FFFF, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
+    def _is_free(fd: int, offset: int) -> bool | None:
+        return None
+
 else:
     import fcntl
 
@@ -56,6 +60,19 @@ else:
 
     def _unlock(fd: int, offset: int) -> None:
         fcntl.lockf(fd, fcntl.LOCK_UN, 1, offset)
+
+    def _is_free(fd: int, offset: int) -> bool | None:
+        """Whether the byte could be locked shared; None where the layout of the question is not known to us."""
+        if sys.maxsize < 2**32:
+            return None
+        if sys.platform == "linux":  # struct flock: type, whence, start, length, process
+            layout, question, at = "hhqqi", (fcntl.F_RDLCK, os.SEEK_SET, offset, 1, 0), 0
+        elif sys.platform == "darwin":  # start, length, process, type, whence
+            layout, question, at = "qqihh", (offset, 1, 0, fcntl.F_RDLCK, os.SEEK_SET), 3
+        else:
+            return None
+        answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(layout, *question))
+        return bool(struct.unpack(layout, answer)[at] == fcntl.F_UNLCK)
 
 
 def offset_of(name: str) -> int:
@@ -223,7 +240,18 @@ class LockFile:
     # -- shorthands -------------------------------------------------------------------------------------------------
 
     def is_free(self, offset: int) -> bool:
-        """True if nobody holds the name's lock exclusively, or waits for it in this process."""
+        """True if nobody holds the name's lock exclusively, or waits for it in this process.
+
+        Where the system can tell, it is asked without taking anything, so that nobody who tries at the same moment
+        is turned away.
+        """
+        with self._mutex:
+            line = self._lines.get(offset)
+            if line is not None and (line.holder is not None or line.waiting):
+                return False
+            free = _is_free(self._fd, offset)
+        if free is not None:
+            return free
         ticket = self.enqueue(offset, _nothing, shared=True)
         try:
             return self.try_take(ticket)
