@@ -22,6 +22,8 @@ _PUBLIC = {
     "workflow": "stepwell.authoring.decorators",
 }
 
+__all__ = [*_PUBLIC]
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from stepwell.authoring.context import Context as Context

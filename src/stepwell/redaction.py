@@ -8,6 +8,7 @@ It sits on every event, so the common case (nothing secret inside) is one regula
 import base64
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
@@ -90,6 +91,7 @@ class Redactor:
         return self.value(value)
 
 
+@lru_cache(maxsize=4_096)
 def says_secret(name: str) -> bool:
     """True for names such as `password`, `api_key`, `clientSecret`, `Authorization`; not for `token_count`, `key`."""
     words = tuple(word.lower() for word in _WORD.findall(name))

@@ -73,6 +73,10 @@ class Session(Protocol):
         """What to record of a value (bounded, redacted), the fingerprint of the whole, and whether it is exact."""
         ...
 
+    async def breathe(self) -> None:
+        """Let others have the event loop now and then."""
+        ...
+
     def emit(self, event: str, /, **data: Any) -> None:
         """Add an event to the run's stream."""
         ...
@@ -123,7 +127,8 @@ async def _run_node(
     parent: Frame, spec: NodeSpec, function: Callable[..., Any], signature: inspect.Signature, args: Any, kwargs: Any
 ) -> Any:
     session = parent.session
-    path = parent.child_path(spec.name)
+    path = parent.child_path(spec.name)  # before anything waits: calls are numbered in the order they are made
+    await session.breathe()
     shown, fingerprint, _ = await session.record(_inputs(signature, args, kwargs))
     replayed = session.replayed(parent.path, path, spec, fingerprint)
     if replayed is not None:

@@ -3,10 +3,13 @@
 import sys
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
-from typing import Any, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints, is_typeddict
 
 from stepwell.errors import InputInvalid, OutputInvalid, ValueNotSerializable
 from stepwell.jsontext import MAX_DEPTH, encode
+
+UNLIMITED = 1 << 40
+"""For texts whose size is bounded elsewhere: large ones become files."""
 
 
 @lru_cache(maxsize=512)
@@ -79,11 +82,11 @@ def to_json(value: Any, what: str) -> Any:
         OutputInvalid: something inside is not JSON; the message says where.
     """
     try:
-        encode(value, max_bytes=1 << 40)
+        encode(value, max_bytes=UNLIMITED)
     except ValueNotSerializable:
         value = dump(value)
         try:
-            encode(value, max_bytes=1 << 40)
+            encode(value, max_bytes=UNLIMITED)
         except ValueNotSerializable as error:
             raise OutputInvalid(f"{what} is not JSON at {error.message}", path=error.data.get("path")) from None
     return value
@@ -110,25 +113,31 @@ def dump(value: Any, depth: int = 0) -> Any:
         return value
 
 
-def describe_value(value: Any) -> tuple[Any, bool]:
-    """What to record of a value: its JSON form, and whether that is exact.
+class Described(NamedTuple):
+    """A value as it is recorded: its JSON form, that as text, and whether it is exact."""
+
+    value: Any
+    text: str
+    exact: bool
+
+
+def describe_value(value: Any) -> Described:
+    """What to record of a value.
 
     Values without a JSON form are recorded by their type alone, never by `repr` (addresses differ between runs).
     """
     try:
-        encode(value, max_bytes=1 << 40)
+        return Described(value, encode(value, max_bytes=UNLIMITED), exact=True)
     except ValueNotSerializable:
         pass
-    else:
-        return value, True
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:
         recorded = to_jsonable_python(value, fallback=lambda part: f"<{type(part).__qualname__}>")
-        encode(recorded, max_bytes=1 << 40)
+        return Described(recorded, encode(recorded, max_bytes=UNLIMITED), exact=False)
     except (PydanticSerializationError, ValueNotSerializable, ValueError, TypeError):
-        return f"<{type(value).__qualname__}>", False
-    return recorded, False
+        recorded = f"<{type(value).__qualname__}>"
+        return Described(recorded, encode(recorded), exact=False)
 
 
 def restore(annotation: Any, recorded: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepwell.authoring.calls import describe_error, enter_run, first_cause
 from stepwell.authoring.context import Context, Parts, ProjectInfo
 from stepwell.authoring.executor import Entrypoint
-from stepwell.authoring.schema import describe_value, to_json, validate
+from stepwell.authoring.schema import UNLIMITED, describe_value, to_json, validate
 from stepwell.conversation.state import Conversation, NoConversation
 from stepwell.errors import OutputInvalid, RunStateConflict, StepwellError
 from stepwell.files.run_files import RunFiles
@@ -94,7 +94,7 @@ async def start(host: "Host", project: Project, request: RunRequest) -> RunHandl
             )  # fmt: skip
             row = RunRow(
                 request.run_id, project.manifest.project_id, request.entrypoint.id, request.conversation_id, "running",
-                now, now, None, encode(_stored_input(request.input), max_bytes=1 << 40), label_of(shown), None, 0,
+                now, now, None, encode(_stored_input(request.input), max_bytes=UNLIMITED), label_of(shown), None, 0,
             )  # fmt: skip
             await asyncio.wrap_future(journal.create(row, session.take_waiting()))
         else:
@@ -127,7 +127,7 @@ def label_of(shown: Any) -> str:
         for name in ("message", "text", "query", "name", "title"):
             if isinstance(shown.get(name), str) and shown[name].strip():
                 return " ".join(shown[name].split())[:120]
-    return "" if shown is None else encode(shown, max_bytes=1 << 40)[:120]
+    return "" if shown is None else encode(shown, max_bytes=UNLIMITED)[:120]
 
 
 async def _supervise(
@@ -231,7 +231,7 @@ async def _close(
     events = session.add_final(f"run.{status}", tokens=tokens, nodes=counts, **final)
     ended = now_micros()
     journal = host.journal(project.manifest.project_id)
-    changes = {"status": status, "ended_at": ended, "report": encode(host.redactor.value(stored), max_bytes=1 << 40)}
+    changes = {"status": status, "ended_at": ended, "report": encode(host.redactor.value(stored), max_bytes=UNLIMITED)}
     await session.drain()
     await asyncio.wrap_future(journal.append(request.run_id, events, changes))
     row = journal.get(request.run_id)
@@ -306,5 +306,5 @@ def choose_conversation_id(project: Project, explicit: str | None, value: Any) -
 
 
 def _stored_input(value: Any) -> Any:
-    recorded, exact = describe_value(value)
-    return {"value": recorded, "exact": exact}
+    described = describe_value(value)
+    return {"value": described.value, "exact": described.exact}

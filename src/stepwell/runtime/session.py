@@ -11,8 +11,8 @@ from typing import Any
 from stepwell.authoring.calls import NodeSpec, Replayed, current_frame
 from stepwell.authoring.cancellation import Cancellation
 from stepwell.authoring.output import Output, RecordedOutput
-from stepwell.authoring.schema import describe_value, restore
-from stepwell.errors import ReplayMismatch
+from stepwell.authoring.schema import UNLIMITED, describe_value, restore
+from stepwell.errors import ReplayMismatch, ValueNotSerializable
 from stepwell.files.store import FileStore
 from stepwell.identifiers import now_micros
 from stepwell.jsontext import decode, encode
@@ -25,6 +25,7 @@ from stepwell.usage.report import TokenReport
 INLINE_BYTES = 64 * 1024
 BATCH_SECONDS = 0.05
 OUTPUT_SECONDS = 0.04
+BREATHE_SECONDS = 0.005
 
 OnEvent = Callable[[Event], None]
 
@@ -64,6 +65,7 @@ class RunSession:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
         self._loop = asyncio.get_running_loop()
+        self._breathed = self._loop.time()
         self._background: set[asyncio.Task[Any]] = set()
 
     # -- events --------------------------------------------------------------------------------------------------
@@ -82,16 +84,20 @@ class RunSession:
             self._timer = self._loop.call_later(BATCH_SECONDS, self._write_batch)
 
     def _add(self, event: str, data: dict[str, Any]) -> EventRow:
-        recorded, _ = describe_value(data)
-        redacted = self._redactor.value(recorded)
         self._seq += 1
-        row = EventRow(self._seq, now_micros(), event, encode(redacted, max_bytes=1 << 40))
+        row = EventRow(self._seq, now_micros(), event, self._event_text(data))
         self._waiting.append(row)
         if self._subscribers:
             shown = Event.of(self.run_id, row)
             for subscriber in self._subscribers:
                 subscriber(shown)
         return row
+
+    def _event_text(self, data: dict[str, Any]) -> str:
+        try:
+            return encode(self._redactor.value(data), max_bytes=UNLIMITED)
+        except ValueNotSerializable:
+            return encode(self._redactor.value(describe_value(data).value), max_bytes=UNLIMITED)
 
     def add_final(self, event: str, **data: Any) -> list[EventRow]:
         """Number the last event and return everything that still has to be written, for the closing transaction."""
@@ -135,19 +141,25 @@ class RunSession:
 
     async def record(self, value: Any) -> tuple[Any, str, bool]:
         """What to record of a value (bounded, redacted), the fingerprint of the whole, and whether it is exact."""
-        recorded, exact = describe_value(value)
-        text = encode(recorded, max_bytes=1 << 40)
-        fingerprint = hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+        recorded, text, exact = describe_value(value)
+        fingerprint = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
         redacted = self._redactor.value(recorded)
         exact = exact and redacted is recorded
         if len(text) * 4 > INLINE_BYTES:
-            raw = (text if redacted is recorded else encode(redacted, max_bytes=1 << 40)).encode()
+            raw = (text if redacted is recorded else encode(redacted, max_bytes=UNLIMITED)).encode()
             if len(raw) > INLINE_BYTES:
                 stored = await asyncio.to_thread(
                     self._files.put_bytes, raw, name="value.json", media_type="application/json", run_id=self.run_id
                 )
                 return {"$artifact": stored.reference, "size": stored.size}, fingerprint, exact
         return redacted, fingerprint, exact
+
+    async def breathe(self) -> None:
+        """Let others have the event loop now and then: a chain of quick nodes would keep it to itself."""
+        now = self._loop.time()
+        if now - self._breathed > BREATHE_SECONDS:
+            await asyncio.sleep(0)
+            self._breathed = self._loop.time()
 
     def replayed(self, parent: str, path: str, spec: NodeSpec, fingerprint: str) -> Replayed | None:
         """The recorded result of a call of a resumed run, if it has one."""
