@@ -24,12 +24,13 @@ demo: $(READY) ## import real documents, ask questions, look at what was stored
 test: $(READY) ## every test, also those that kill processes
 	@$(BIN)/python -m pytest -q -n auto
 
-check: $(READY) ## style, types, architecture, repository
+check: $(READY) ## style, types, architecture, repository, documentation
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/python scripts/check_repository.py
+	@$(BIN)/python -m pytest -q tests/docs
 
 bench: $(READY) ## measure against the raw driver and peers, write benchmarks/results.json
 	@$(BIN)/python benchmarks/run.py

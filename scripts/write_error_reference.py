@@ -8,8 +8,8 @@ from stepwell import errors
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "reference" / "errors.md"
 INTRO = """# Errors
 
-Every error stepwell raises on purpose has a class, a stable `code`, a message with the values, and mostly a hint with the
-next action. The exit code of the command line and the HTTP status follow from its kind. (This page is written by
+Every error stepwell raises on purpose has a class, a stable `code`, a message with the values, and mostly a hint with
+the next action. The exit code of the command line and the HTTP status follow from its kind. (This page is written by
 `scripts/write_error_reference.py`.)
 
 | class | code | exit | HTTP | when |
