@@ -54,7 +54,7 @@ def test_many_processes_open_a_new_store_at_once(tmp_path: Path) -> None:
 def test_killed_writers_leave_whole_acknowledged_commits_and_no_lock(tmp_path: Path, seed: int) -> None:
     found = json.loads(output_of(start("kill_rounds", tmp_path / "x.sqlite", 75, seed)))
     assert found["kills"] == 150
-    assert found["commits"] > 150  # they did get to write
+    assert found["commits"] > 20  # they did get to write, also on a busy machine
 
 
 async def test_a_killed_holder_frees_its_lock_within_a_second(tmp_path: Path) -> None:
