@@ -9,6 +9,7 @@ import gc
 import json
 import os
 import random
+import select
 import signal
 import struct
 import sys
@@ -96,6 +97,8 @@ def kill_rounds(path: str, rounds: str, seed: str) -> None:
     kills = 0
     for number in range(int(rounds)):
         writers = [_start_writer(path, f"pair{which}", chance.random() < 0.5) for which in range(2)]
+        if number % 3:  # else they may not even have opened the file
+            select.select([writers[number % 2][1]], [], [], 20)
         time.sleep(chance.random() * 0.03)
         for pid, _ in writers:
             os.kill(pid, signal.SIGKILL)
@@ -205,6 +208,7 @@ def hold(path: str, how: str) -> None:
         if how == "parent":
             print(_fork(lambda: time.sleep(60)), flush=True)
         else:
+            await asyncio.sleep(0.2)  # long enough to be asked about
             print("held", flush=True)
         await asyncio.sleep(60)
 

@@ -100,22 +100,37 @@ def test_a_lock_names_its_holder_while_it_is_held(core: SqliteCore, tmp_path: Pa
     assert caught.value.data["holder"] == {"pid": os.getpid(), "host": "here", "run_id": "run-1"}
     lease.unlock()
     lease.unlock()
-    sign = next(iter(_sign_left_behind(core, tmp_path)))
     anonymous = core.lock(NS)
-    with pytest.raises(LockTimeout, match="held by another writer"):
+    with pytest.raises(LockTimeout, match=f"held by process {os.getpid()} on"):
         core.lock(NS, timeout=0)
     anonymous.unlock()
-    sign.unlink()
     assert not list(tmp_path.glob("*.lock.*"))
 
 
-def _sign_left_behind(core: SqliteCore, folder: Path) -> list[Path]:
-    """The sign of a holder that was killed."""
-    holder = "import sys, os, signal; from tests.unit.test_sqlite_core import *\n"
-    holder += "SqliteCore(sys.argv[1]).lock(NS, holder=Holder(os.getpid(), os.uname().nodename))\n"
-    holder += "os.kill(os.getpid(), signal.SIGKILL)"
-    subprocess.run([sys.executable, "-c", holder, core.file.path], cwd=Path(__file__).parents[2], check=False)
-    return list(folder.glob("*.lock.*"))
+HOLD = """
+import os, sys
+from tests.unit.test_sqlite_core import NS, Holder, SqliteCore
+core = SqliteCore(sys.argv[1])
+lease = core.lock(NS, holder=Holder(os.getpid(), "somewhere", "run-2") if sys.argv[2] == "signing" else None)
+print("held", flush=True)
+input()
+"""
+
+
+@pytest.mark.skipif(sys.platform not in ("linux", "darwin"), reason="elsewhere the system cannot tell who holds a lock")
+def test_the_holder_in_another_process_is_named_and_no_dead_one(core: SqliteCore, tmp_path: Path) -> None:
+    for how, named in (("signing", "on somewhere, run run-2"), ("silently", f"on {os.uname().nodename}")):
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLD, core.file.path, how],
+            cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ) as process:  # fmt: skip
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"held\n"
+            with pytest.raises(LockTimeout) as caught:
+                core.lock(NS, timeout=0)
+            assert caught.value.message.endswith(f"held by process {process.pid} {named}")
+            process.kill()
+    assert list(tmp_path.glob("*.lock.*"))  # the sign of the killed one is still there
 
 
 def test_a_lease_lets_its_owner_write(core: SqliteCore) -> None:

@@ -29,6 +29,8 @@ except ImportError:
 SETUP = "\x00setup"
 """The name locked while a database file is created or migrated."""
 
+_NEXT_IN_LINE = 0.000_05
+
 if sys.platform == "win32":
     import msvcrt
 
@@ -45,7 +47,7 @@ if sys.platform == "win32":
         os.lseek(fd, offset & 0x7FFF_FFFF, os.SEEK_SET)
         msvcrt.locking(fd, msvcrt.LK_UNLCK, 1)
 
-    def _is_free(fd: int, offset: int) -> bool | None:
+    def _exclusive_holder(fd: int, offset: int) -> int | None:
         return None
 
 else:
@@ -61,18 +63,20 @@ else:
     def _unlock(fd: int, offset: int) -> None:
         fcntl.lockf(fd, fcntl.LOCK_UN, 1, offset)
 
-    def _is_free(fd: int, offset: int) -> bool | None:
-        """Whether the byte could be locked shared; None where the layout of the question is not known to us."""
+    def _exclusive_holder(fd: int, offset: int) -> int | None:
+        """The other process that holds the byte exclusively, 0 if there is none; None where we do not know to ask."""
         if sys.maxsize < 2**32:
             return None
         if sys.platform == "linux":  # struct flock: type, whence, start, length, process
-            layout, question, at = "hhqqi", (fcntl.F_RDLCK, os.SEEK_SET, offset, 1, 0), 0
+            layout, question, kind, process = "hhqqi", (fcntl.F_RDLCK, os.SEEK_SET, offset, 1, 0), 0, 4
         elif sys.platform == "darwin":  # start, length, process, type, whence
-            layout, question, at = "qqihh", (offset, 1, 0, fcntl.F_RDLCK, os.SEEK_SET), 3
+            layout, question, kind, process = "qqihh", (offset, 1, 0, fcntl.F_RDLCK, os.SEEK_SET), 3, 2
         else:
             return None
-        answer = fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(layout, *question))
-        return bool(struct.unpack(layout, answer)[at] == fcntl.F_UNLCK)
+        answer = struct.unpack(layout, fcntl.fcntl(fd, fcntl.F_GETLK, struct.pack(layout, *question)))
+        if answer[kind] == fcntl.F_UNLCK:
+            return 0
+        return answer[process] if answer[process] > 0 else -1  # a process of another container has no number here
 
 
 def offset_of(name: str) -> int:
@@ -84,7 +88,7 @@ def offset_of(name: str) -> int:
 class Ticket(Turn):
     """A place in the line for one name's lock; `LockFile.release` gives it back whatever its state is."""
 
-    __slots__ = ("gate", "held", "leaving", "line", "offset", "pins")
+    __slots__ = ("gate", "held", "leaving", "line", "offset", "owner", "pins")
 
     def __init__(self, line: "_NameLine", offset: int, wake: Callable[[], object], *, shared: bool) -> None:
         super().__init__(wake, shared=shared)
@@ -93,6 +97,7 @@ class Ticket(Turn):
         self.gate = False  # our process keeps the gate byte for it
         self.held = False  # our process holds the main byte for it
         self.pins = 0  # commits under way that rely on it
+        self.owner: object = None  # whom to name to those who wait in vain
         self.leaving = False  # to be given back when the last of them is through
 
 
@@ -237,7 +242,7 @@ class LockFile:
             if ticket.leaving and not ticket.pins:
                 self._release(ticket)
 
-    # -- shorthands -------------------------------------------------------------------------------------------------
+    # -- asking -------------------------------------------------------------------------------------------------
 
     def is_free(self, offset: int) -> bool:
         """True if nobody holds the name's lock exclusively, or waits for it in this process.
@@ -249,14 +254,27 @@ class LockFile:
             line = self._lines.get(offset)
             if line is not None and (line.holder is not None or line.waiting):
                 return False
-            free = _is_free(self._fd, offset)
-        if free is not None:
-            return free
+            holder = _exclusive_holder(self._fd, offset)
+        if holder is not None:
+            return holder == 0
         ticket = self.enqueue(offset, _nothing, shared=True)
         try:
             return self.try_take(ticket)
         finally:
             self.release(ticket)
+
+    def owner(self, offset: int) -> object:
+        """What the ticket that holds the name exclusively in this process has as its owner."""
+        line = self._lines.get(offset)
+        holder = None if line is None else line.holder
+        return holder.owner if isinstance(holder, Ticket) else None
+
+    def process(self, offset: int) -> int | None:
+        """The other process that holds the name exclusively, 0 if there is none; None if the system cannot tell."""
+        holder = _exclusive_holder(self._fd, offset)
+        return None if holder is None or holder < 0 else holder
+
+    # -- waiting on a thread --------------------------------------------------------------------------------------
 
     def acquire(self, offset: int, timeout: float, what: str = "the lock") -> Ticket:
         """Take a lock exclusively on this thread, waiting up to `timeout` seconds.
@@ -281,12 +299,21 @@ class LockFile:
         deadline = monotonic() + timeout
         if not ticket.granted and not granted.wait(max(timeout, 0)):
             return "this process"
+        return None if self.take_from_others(ticket, deadline - monotonic()) else "another process"
+
+    def take_from_others(self, ticket: Ticket, timeout: float) -> bool:
+        """Wait up to `timeout` seconds, on this thread, until other processes let a granted ticket take its lock.
+
+        Whoever is next (has the gate) asks often, so that the lock passes on at once; there is only one of them. Ends
+        early when the ticket is given back meanwhile.
+        """
+        deadline = monotonic() + timeout
         pause = Pause()
         while not self.try_take(ticket):
-            if monotonic() >= deadline:
-                return "another process"
-            sleep(pause.next())
-        return None
+            if not ticket.granted or monotonic() >= deadline:
+                return False
+            sleep(_NEXT_IN_LINE if ticket.gate else pause.next())
+        return True
 
     def _forget(self) -> None:
         """In a forked child: nothing is held. The descriptor serves on: record locks belong to processes."""

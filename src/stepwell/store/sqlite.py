@@ -316,7 +316,10 @@ class SqliteCore:
             ticket = locks.acquire(offset_of_namespace(ns), timeout)
         except LockTimeout:
             raise lock_timeout(ns, timeout, locks) from None
-        return SqliteLease(ns, locks, ticket, holder)
+        lease = SqliteLease(ns, locks, ticket, holder)
+        if holder is not None:
+            lease.sign()
+        return lease
 
     def _change(self, ns: Namespace, lease: SqliteLease | None, operation: Callable[[sqlite3.Connection], T]) -> T:
         """Run `operation` in a write transaction as soon as nobody else holds the namespace's lock."""

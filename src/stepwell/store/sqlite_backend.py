@@ -29,7 +29,7 @@ from stepwell.store.entries import (
     Span,
     Write,
 )
-from stepwell.store.file_lock import Pause
+from stepwell.store.file_lock import LockFile, Pause, Ticket
 from stepwell.store.loop_event import LoopEvent
 from stepwell.store.sqlite import SqliteCore, TooBulky
 from stepwell.store.sqlite_lease import NamespaceAdmission, SqliteLease, lock_timeout, offset_of_namespace
@@ -39,6 +39,23 @@ from stepwell.store.sqlite_writer import GroupWriter
 _INLINE_RECORDS = 200
 _INLINE_CHARACTERS = 1_000_000
 _POLL_SECONDS = 0.05
+_PROMPT_SECONDS = 0.02
+_SIGN_SECONDS = 0.02
+
+
+class TimedLease(SqliteLease):
+    """A lease that signs after a while; most are given back before."""
+
+    __slots__ = ("_signing",)
+
+    def __init__(self, namespace: Namespace, locks: LockFile, ticket: Ticket, holder: Holder) -> None:
+        super().__init__(namespace, locks, ticket, holder)
+        self._signing = asyncio.get_running_loop().call_later(_SIGN_SECONDS, self.sign)
+
+    async def release(self) -> None:
+        """Give the lock back; harmless when repeated."""
+        self._signing.cancel()
+        self.unlock()
 
 
 class SqliteBackend:
@@ -125,17 +142,24 @@ class SqliteBackend:
         ticket = locks.enqueue(offset_of_namespace(ns), turn.set)
         try:
             pause = Pause()
+            first = True
             while not locks.try_take(ticket):
                 left = deadline - monotonic()
                 if left <= 0:
                     raise lock_timeout(ns, timeout, locks)  # noqa: TRY301  (leaves the line like every other failure)
-                # In this process our turn is told to us; other processes have to be asked.
-                await turn.wait(min(left, pause.next()) if ticket.granted else left)
-                turn.clear()
+                if not ticket.granted:
+                    await turn.wait(left)  # our turn within this process is told to us
+                elif first:
+                    # Other processes have to be asked. The event loop's clock ticks in milliseconds, a thread's does
+                    # not; but a long wait must not keep a thread.
+                    first = False
+                    await asyncio.to_thread(locks.take_from_others, ticket, min(left, _PROMPT_SECONDS))
+                else:
+                    await asyncio.sleep(min(left, pause.next()))
         except BaseException:
             locks.release(ticket)
             raise
-        return SqliteLease(ns, locks, ticket, holder)
+        return TimedLease(ns, locks, ticket, holder)
 
     def watch(self, ns: Namespace, span: Span) -> AsyncGenerator[Change, None]:
         return self._watch(ns, span, self.core.revision(ns))

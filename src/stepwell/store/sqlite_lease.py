@@ -1,11 +1,10 @@
 """Namespace locks of the SQLite backend: holding one, and being let in as a writer while nobody else does.
 
-A holder that gives its name leaves a sign, a small file beside the lock file, for the message of those who wait in
-vain. The sign is a courtesy: the lock itself is the kernel's.
+A holder that keeps its lock for a while leaves a sign, a small file beside the lock file, so that those who wait in
+vain can name it. The sign is a courtesy: the lock itself is the kernel's.
 """
 
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
@@ -19,21 +18,30 @@ FOREIGN_LOCK_SECONDS = 30.0
 
 
 class SqliteLease:
-    """A held namespace lock. Made from a ticket that holds it; `holder` leaves a sign."""
+    """A held namespace lock. Made from a ticket that holds it; `holder` is named to those who wait in vain."""
 
-    __slots__ = ("_sign", "locks", "namespace", "ticket")
+    __slots__ = ("_signed", "locks", "namespace", "ticket")
 
     def __init__(self, namespace: Namespace, locks: LockFile, ticket: Ticket, holder: Holder | None = None) -> None:
         self.namespace = namespace
         self.locks = locks
         self.ticket = ticket
-        self._sign = None if holder is None else _write_sign(locks, ticket.offset, holder)
+        self._signed = False
+        ticket.owner = holder or Holder(os.getpid(), _this_host())
+
+    def sign(self) -> None:
+        """Tell other processes who holds it: for locks that are held long enough to be asked about."""
+        if isinstance(self.ticket.owner, Holder) and self.locks.is_holder(self.ticket):
+            self._signed = True
+            _write_sign(self.locks, self.ticket.offset, self.ticket.owner)
 
     def unlock(self) -> None:
         """Give the lock back; harmless when repeated. A commit under way keeps it until it is through."""
-        if self._sign is not None and self.locks.is_holder(self.ticket):
-            with suppress(OSError):
-                os.unlink(self._sign)
+        if self._signed:
+            self._signed = False
+            if self.locks.is_holder(self.ticket):
+                with suppress(OSError):
+                    os.unlink(_sign_of(self.locks, self.ticket.offset))
         self.locks.release(self.ticket)
 
     async def release(self) -> None:
@@ -98,7 +106,7 @@ def offset_of_namespace(ns: Namespace) -> int:
 
 def lock_timeout(ns: Namespace, seconds: float, locks: LockFile) -> LockTimeout:
     """The error of whoever waited in vain, naming the holder as far as it is known."""
-    holder = _read_sign(locks, offset_of_namespace(ns))
+    holder = _holder(locks, offset_of_namespace(ns))
     return LockTimeout(
         f"the lock of {ns} was not free within {seconds:g} s: held by {holder or 'another writer'}",
         holder=None if holder is None else holder._asdict(),
@@ -106,39 +114,38 @@ def lock_timeout(ns: Namespace, seconds: float, locks: LockFile) -> LockTimeout:
     )
 
 
+def _holder(locks: LockFile, offset: int) -> Holder | None:
+    owner = locks.owner(offset)
+    if isinstance(owner, Holder):
+        return owner
+    process, signed = locks.process(offset), _read_sign(locks, offset)
+    if process is None or (signed is not None and signed.pid == process):
+        return signed
+    # Another sign was left behind by a process that was killed.
+    return Holder(process, _this_host()) if process else None
+
+
+def _this_host() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "this host")
+
+
 def _sign_of(locks: LockFile, offset: int) -> str:
     return f"{locks.path}.{offset:x}"
 
 
-def _write_sign(locks: LockFile, offset: int, holder: Holder) -> str:
-    path = _sign_of(locks, offset)
+def _write_sign(locks: LockFile, offset: int, holder: Holder) -> None:
     with suppress(OSError):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        descriptor = os.open(_sign_of(locks, offset), os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
             os.write(descriptor, "\n".join((str(holder.pid), holder.host, holder.run_id or "")).encode())
         finally:
             os.close(descriptor)
-    return path
 
 
 def _read_sign(locks: LockFile, offset: int) -> Holder | None:
     try:
         with open(_sign_of(locks, offset), encoding="utf-8") as file:
             pid, host, run_id = file.read().split("\n")
-        holder = Holder(int(pid), host, run_id or None)
+        return Holder(int(pid), host, run_id or None)
     except (OSError, ValueError):
         return None  # nobody signed, or nobody could
-    return None if _is_dead(holder) else holder
-
-
-def _is_dead(holder: Holder) -> bool:
-    """True for a sign left behind by a killed process, as far as can be told."""
-    if sys.platform == "win32" or holder.host != os.uname().nodename:
-        return False
-    try:
-        os.kill(holder.pid, 0)
-    except ProcessLookupError:
-        return True
-    except OSError:
-        return False
-    return False
