@@ -9,10 +9,10 @@ from stepwell.knowledge.documents import (
     Document,
     DocumentLines,
     DocumentPage,
-    DocumentSummary,
     Knowledge,
 )
 from stepwell.knowledge.importing import document_id_of, import_folder, put_document
+from stepwell.knowledge.index import DocumentSummary
 from stepwell.knowledge.mirror import MirroredDocument, mirror_conversation, mirror_document_id
 from stepwell.knowledge.search import SearchHit, SearchPage
 
@@ -28,10 +28,15 @@ async def create_document(location: Any, title: str, markdown: str, id: str | No
 
 
 async def edit_document(
-    location: Any, id: str, *, title: str | None = None, markdown: str | None = None  # noqa: A002
-) -> DocumentSummary:  # fmt: skip
+    location: Any,
+    id: str,  # noqa: A002
+    title: str | None = None,
+    markdown: str | None = None,
+    *,
+    expected_version: int | None = None,
+) -> DocumentSummary:
     """See `Knowledge.edit_document`."""
-    return await knowledge_of(location).edit_document(id, title=title, markdown=markdown)
+    return await knowledge_of(location).edit_document(id, title, markdown, expected_version=expected_version)
 
 
 async def delete_document(location: Any, id: str) -> bool:  # noqa: A002

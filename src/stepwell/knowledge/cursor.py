@@ -8,11 +8,12 @@ import base64
 import hashlib
 import hmac
 import json
-from typing import Any
+from typing import Any, Final
 
 from stepwell.errors import InvalidCursor
 
-_TAG_BYTES = 16
+_TAG_BYTES: Final = 16
+_MAX_CHARS: Final = 1_024
 
 
 def seal(secret: str, query: Any, position: list[Any]) -> str:
@@ -24,25 +25,38 @@ def seal(secret: str, query: Any, position: list[Any]) -> str:
         position: JSON that says where to go on.
     """
     payload = json.dumps(position, separators=(",", ":")).encode()
-    return base64.urlsafe_b64encode(_tag(secret, query, payload) + payload).decode().rstrip("=")
+    return _text(_tag(secret, query, payload) + payload)
 
 
 def open_cursor(secret: str, query: Any, cursor: Any) -> list[Any]:
     """The position of a cursor made for the same query.
 
+    Args:
+        secret: the base's cursor secret; empty for a base that has none yet, which made no cursor either.
+        query: as it was given to `seal`.
+        cursor: what the caller brought back.
+
     Raises:
         InvalidCursor: damaged, or made for something else.
     """
+    if not isinstance(cursor, str) or not cursor.isascii() or len(cursor) > _MAX_CHARS:
+        raise InvalidCursor(f"{cursor!r:.60} is not a cursor")
     try:
         raw = base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-    except (ValueError, TypeError):
-        raise InvalidCursor("the cursor is damaged") from None
+    except ValueError:
+        raw = b""
+    # The decoder skips what is not base64 and ignores spare bits; a sealed text has exactly one spelling.
+    if _text(raw) != cursor:
+        raise InvalidCursor("the cursor is damaged")
     tag, payload = raw[:_TAG_BYTES], raw[_TAG_BYTES:]
     if not secret or not hmac.compare_digest(tag, _tag(secret, query, payload)):
-        raise InvalidCursor("the cursor is damaged, or belongs to another query or Knowledge base")
-    position = json.loads(payload)
-    assert isinstance(position, list)  # noqa: S101  (sealed by us)
+        raise InvalidCursor("the cursor belongs to another query or Knowledge base, or is damaged")
+    position: list[Any] = json.loads(payload)
     return position
+
+
+def _text(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _tag(secret: str, query: Any, payload: bytes) -> bytes:

@@ -1,45 +1,32 @@
 """`ctx.knowledge`: Markdown documents in a project's persistent values."""
 
+import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from stepwell.errors import DocumentExists, DocumentNotFound, InvalidArgument, StorageCorrupt
+from stepwell.errors import Conflict, DocumentExists, DocumentNotFound, InvalidArgument
 from stepwell.identifiers import check_document_id, iso_time, new_id, now_micros
 from stepwell.knowledge import index
-from stepwell.knowledge.arguments import check_count
+from stepwell.knowledge.arguments import check_count, check_markdown, check_title
 from stepwell.knowledge.cursor import open_cursor, seal
-from stepwell.knowledge.index import BODY, HEAD, LOCATOR, PAGE, PAGE_SIZE, Page, Summary
-from stepwell.knowledge.lines import read_lines
+from stepwell.knowledge.folding import ALPHABET, Alphabet, alphabet_of
+from stepwell.knowledge.index import BODY, HEAD, LOCATOR, PAGE, PAGE_SIZE, DocumentSummary, Head, Page, Place
+from stepwell.knowledge.lines import normalise, read_lines
 from stepwell.knowledge.preview import preview
-from stepwell.knowledge.search import SearchPage, search
+from stepwell.knowledge.search import Resume, Scan, SearchPage, check_request
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.transaction import Transaction
 
-MAX_TITLE_CHARS = 500
-
-
-class DocumentSummary(NamedTuple):
-    """A document as lists and writes show it: without its text. `size` is in characters."""
-
-    id: str
-    title: str
-    markdown_preview: str
-    size: int
-    sequence: int
-    created_at: str
-    updated_at: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """The summary as JSON."""
-        return self._asdict()
+LARGE_CHARS: Final = 200_000
 
 
 class Document(NamedTuple):
-    """A whole document; `markdown` is exactly what was stored."""
+    """A whole document; `markdown` is exactly what was stored, `version` counts its edits from 1."""
 
     id: str
     title: str
     markdown: str
+    version: int
     created_at: str
     updated_at: str
 
@@ -49,11 +36,16 @@ class Document(NamedTuple):
 
 
 class DocumentPage(NamedTuple):
-    """One page of a listing; `total` counts all documents."""
+    """One page of a listing; `total` counts all documents, `next_cursor` is None on the last page."""
 
     documents: list[DocumentSummary]
     next_cursor: str | None
     total: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The page as JSON."""
+        items = [document.to_dict() for document in self.documents]
+        return {"items": items, "next_cursor": self.next_cursor, "total": self.total}
 
 
 class DocumentLines(NamedTuple):
@@ -73,7 +65,8 @@ class DocumentLines(NamedTuple):
 class Knowledge:
     """A project's Knowledge base at one location.
 
-    Lists and search hits come newest document first; a document keeps its place when it is edited.
+    Lists come newest document first, search hits newest document first and then by line. A document keeps its place
+    when it is edited; one that is made anew under the id of a deleted one is a new document.
 
     Args:
         persistent_value: the location's project-scope persistent values.
@@ -82,12 +75,14 @@ class Knowledge:
     def __init__(self, persistent_value: KeyValue) -> None:
         self.entries = persistent_value
 
+    # -- changing ------------------------------------------------------------------------------------------------
+
     async def create_document(self, title: str, markdown: str, id: str | None = None) -> DocumentSummary:  # noqa: A002
         """Store a new document.
 
         Args:
-            title: one line, at most 500 characters.
-            markdown: the text, kept to the byte.
+            title: at most 500 characters; white space is folded, as titles stand in one line.
+            markdown: the text, kept exactly; with the rest of the entry at most 16 MiB of JSON.
             id: 1 to 128 of `A-Z a-z 0-9 . _ -`; generated if left out. The id of a deleted document is free again.
 
         Raises:
@@ -95,121 +90,190 @@ class Knowledge:
             InvalidId, InvalidArgument, ValueTooLarge: nothing was written.
         """
         document_id = new_id() if id is None else check_document_id(id)
-        title, markdown = _check_title(title), _check_markdown(markdown)
+        title, markdown = check_title(title), check_markdown(markdown)
         now = iso_time(now_micros())
-        shown = preview(markdown)
+        shown, alphabet = preview(markdown), await _alphabet_of(markdown)
 
-        async def body(tx: Transaction) -> Summary:
-            locator = await tx.get_value(f"{LOCATOR}{document_id}")
-            if locator is not None and not locator.get("deleted"):
-                raise DocumentExists(f"there is a document {document_id!r} already", document_id=document_id)
-            head = await tx.get_value(HEAD) or index.new_head()
-            summary = {
-                "id": document_id, "title": title, "markdown_preview": shown, "size": len(markdown),
-                "sequence": head["sequence"] + 1, "created_at": now, "updated_at": now,
-            }  # fmt: skip
+        async def body(tx: Transaction) -> DocumentSummary:
+            if index.live(await tx.get_value(f"{LOCATOR}{document_id}"), "page"):
+                raise DocumentExists(
+                    f"there is a document {document_id!r} already",
+                    hint="edit it, or take another id",
+                    document_id=document_id,
+                )
+            head = Head.of(await tx.get_value(HEAD))
+            summary = DocumentSummary(document_id, title, shown, len(markdown), 1, head.sequence + 1, now, now)
             await index.insert(tx, head, summary)
-            await tx.set_value(f"{BODY}{document_id}", _body(summary, markdown))
+            await _write_body(tx, summary, markdown, alphabet)
             return summary
 
-        return DocumentSummary(**await self.entries.transact(body))
+        return await self.entries.transact(body)
 
     async def edit_document(
-        self, id: str, *, title: str | None = None, markdown: str | None = None  # noqa: A002
-    ) -> DocumentSummary:  # fmt: skip
+        self,
+        id: str,  # noqa: A002
+        title: str | None = None,
+        markdown: str | None = None,
+        *,
+        expected_version: int | None = None,
+    ) -> DocumentSummary:
         """Change a document's title, text or both.
+
+        Args:
+            id: which document.
+            title, markdown: as for `create_document`; what is left out stays.
+            expected_version: the version that was read before: refuse if somebody changed the document since.
 
         Raises:
             DocumentNotFound: unknown or deleted.
+            Conflict: the document has another version than expected.
+            InvalidId, InvalidArgument, ValueTooLarge: nothing was written.
         """
         document_id = check_document_id(id)
         if title is None and markdown is None:
             raise InvalidArgument("nothing to change", hint="give a title, markdown, or both")
-        title = None if title is None else _check_title(title)
-        shown = None if markdown is None else preview(_check_markdown(markdown))
+        title = None if title is None else check_title(title)
+        shown, new_alphabet = "", 0
+        if markdown is not None:
+            shown, new_alphabet = preview(check_markdown(markdown)), await _alphabet_of(markdown)
         now = iso_time(now_micros())
 
-        async def body(tx: Transaction) -> Summary:
-            locator = await self._locator(tx, document_id)
-            page: Page = await tx.get_value(f"{PAGE}{locator['page']}")
-            summary = dict(next(known for known in page["documents"] if known["id"] == document_id))
-            summary["updated_at"] = now
-            if title is not None:
-                summary["title"] = title
-            text = markdown
-            if text is None:
-                text = (await tx.get_value(f"{BODY}{document_id}"))["markdown"]
+        async def body(tx: Transaction) -> DocumentSummary:
+            page = await _page_of(tx, document_id)
+            position = page.find(document_id)
+            old = page.summaries[position]
+            if expected_version is not None and expected_version != old.version:
+                raise Conflict(
+                    f"the document {document_id!r} has version {old.version}, not {expected_version!r:.40}",
+                    hint="read the document again and make the change to what it says now",
+                    document_id=document_id,
+                    version=old.version,
+                )
+            summary = old._replace(title=title or old.title, version=old.version + 1, updated_at=now)
+            if markdown is None:
+                stored = await _live_body(tx, document_id)
+                text, alphabet = stored["markdown"], stored[ALPHABET]
             else:
-                summary |= {"markdown_preview": shown, "size": len(text)}
-            await index.replace(tx, locator, summary)
-            await tx.set_value(f"{BODY}{document_id}", _body(summary, text))
+                text, alphabet = markdown, new_alphabet
+                summary = summary._replace(markdown_preview=shown, size=len(text))
+            page.summaries[position] = summary
+            await index.write_page(tx, page)
+            await _write_body(tx, summary, text, alphabet)
             return summary
 
-        return DocumentSummary(**await self.entries.transact(body))
+        return await self.entries.transact(body)
 
     async def delete_document(self, id: str) -> bool:  # noqa: A002
         """Delete a document for good; True if there was one."""
         document_id = check_document_id(id)
 
         async def body(tx: Transaction) -> bool:
-            locator = await tx.get_value(f"{LOCATOR}{document_id}")
-            if locator is None or locator.get("deleted"):
+            locator = index.live(await tx.get_value(f"{LOCATOR}{document_id}"), "page")
+            if locator is None:
                 return False
-            await index.remove(tx, document_id, locator)
-            await tx.set_value(f"{BODY}{document_id}", {"deleted": True})
+            await index.remove(tx, document_id, await index.read_page(tx, locator["page"]))
+            await tx.set_value(f"{BODY}{document_id}", index.tombstone(locator["sequence"]))
             return True
 
         return await self.entries.transact(body)
 
+    # -- reading -------------------------------------------------------------------------------------------------
+
     async def get_document(self, id: str) -> Document:  # noqa: A002
-        """A whole document.
+        """A whole document. Reads its own entry only, so it works under a grant for just that one.
 
         Raises:
             DocumentNotFound: unknown or deleted.
         """
-        document_id = check_document_id(id)
-        body = await self.entries.get_value(f"{BODY}{document_id}")
-        if body is None or body.get("deleted"):
-            raise _not_found(document_id)
-        return Document(document_id, body["title"], body["markdown"], body["created_at"], body["updated_at"])
+        body = await _live_body(self.entries, check_document_id(id))
+        return Document(
+            body["id"], body["title"], body["markdown"], body["version"], body["created_at"], body["updated_at"]
+        )
+
+    async def read_document_lines(self, id: str, start: int, end: int) -> DocumentLines:  # noqa: A002
+        """Lines `start` to `end` of a document, 1-based and inclusive, as far as they exist, at their full length.
+
+        Lines end at a line feed, a carriage return or both, and at nothing else: the same rule as in search.
+
+        Raises:
+            InvalidArgument: not whole numbers, `start` below 1, or after `end`.
+            DocumentNotFound: unknown or deleted.
+        """
+        start = check_count(start, "start", 1, None)
+        end = check_count(end, "end", 1, None)
+        if start > end:
+            raise InvalidArgument(f"start ({start}) is after end ({end})", argument="start")
+        document = await self.get_document(id)
+        if len(document.markdown) < LARGE_CHARS:
+            lines, total = read_lines(normalise(document.markdown), start, end)
+        else:
+            lines, total = await asyncio.to_thread(lambda: read_lines(normalise(document.markdown), start, end))
+        return DocumentLines(document.id, document.title, start, lines, total)
+
+    # -- listing -------------------------------------------------------------------------------------------------
 
     async def list_documents(self) -> list[DocumentSummary]:
-        """Every document's summary. For large bases use `list_document_page`."""
-        return [DocumentSummary(**summary) async for page in self.pages() for summary in page["documents"]]
+        """Every document's summary, newest first. For large bases use `list_document_page`."""
+        return [summary async for page in self.pages() for summary in page.summaries]
 
     async def list_document_page(self, cursor: str | None = None, *, limit: int = 50) -> DocumentPage:
-        """One page of summaries; the first one reads the index head and one index page, whatever the size.
+        """One page of summaries, newest first: at most `limit`, from one index page, whatever the size of the base.
 
-        Documents that exist throughout a listing come exactly once, also while others are created or deleted.
+        Documents that exist throughout a listing come exactly once, also while others are created or deleted. A page
+        may be short before the last one: only `next_cursor` tells whether there are more.
 
         Args:
             cursor: `next_cursor` of the page before.
-            limit: 1 to 128.
+            limit: 1 to 128; the same for all pages of a listing.
 
         Raises:
             InvalidCursor: not a cursor of this list.
         """
         limit = check_count(limit, "limit", 1, PAGE_SIZE)
-        head = await self.entries.get_value(HEAD) or {"count": 0, "cursor_secret": ""}
-        query = ["list", list(self.entries.namespace)]
-        below = None if cursor is None else open_cursor(head["cursor_secret"], query, cursor)
-        found: list[Summary] = []
-        page_ids: list[str] = []
-        async for page in self.pages(below):
-            for summary in page["documents"]:
-                found.append(summary)
-                page_ids.append(page["id"])
-            if len(found) > limit:
-                break
-        documents = [DocumentSummary(**summary) for summary in found[:limit]]
-        more = len(found) > limit
-        position = [page_ids[limit - 1], documents[-1].sequence] if more else []
-        return DocumentPage(documents, seal(head["cursor_secret"], query, position) if more else None, head["count"])
+        head = Head.of(await self.entries.get_value(HEAD))
+        query = ["list", list(self.entries.namespace), limit]
+        first, below = (head.first, None) if cursor is None else open_cursor(head.secret, query, cursor)
+        page = await self._page_from(first, below)
+        if page is None:
+            return DocumentPage([], None, head.total)
+        shown = page.summaries[:limit]
+        following = page.id if len(page.summaries) > limit else page.older
+        position = [following, shown[-1].sequence]
+        return DocumentPage(shown, seal(head.secret, query, position) if following else None, head.total)
+
+    async def pages(self) -> AsyncIterator[Page]:
+        """All index pages, newest first."""
+        page = await self._page_from(Head.of(await self.entries.get_value(HEAD)).first)
+        while page is not None:
+            yield page
+            await asyncio.sleep(0)
+            page = await self._page_from(page.older)
+
+    async def _page_from(self, page_id: str | None, below: int | None = None) -> Page | None:
+        """The first page, from this one on, that has documents of a sequence lower than `below`: these only."""
+        while page_id is not None:
+            value = await self.entries.get_value(f"{PAGE}{page_id}")
+            if value is None:
+                page_id = await self._next_older(page_id)
+                continue
+            page = Page.of(page_id, value)
+            if below is not None:
+                page = page._replace(summaries=[known for known in page.summaries if known.sequence < below])
+            if page.summaries:
+                return page
+            page_id = page.older
+        return None
+
+    async def _next_older(self, page_id: str) -> str | None:
+        """The page that follows one that was emptied, and taken out, before it could be read."""
+        records = await self.entries.records(PAGE, after=f"{PAGE}{page_id}", limit=1, reverse=True)
+        return records[0].key.removeprefix(PAGE) if records else None
+
+    # -- searching -----------------------------------------------------------------------------------------------
 
     async def search_documents(
         self,
         query: str,
-        *,
         document_id: str | None = None,
         before_lines: int = 0,
         after_lines: int = 0,
@@ -218,105 +282,92 @@ class Knowledge:
     ) -> SearchPage:
         """Lines that contain `query`, ignoring case (Unicode case folding of both sides); the text is literal.
 
+        Hits come newest document first, then by line, one a line. Documents that exist throughout a search are
+        searched exactly once, also while others come and go; within a document that is edited between two pages the
+        search goes on behind the line number it had reached.
+
         Args:
-            query: non-empty, without line ends.
+            query: 1 to 1,000 characters without line ends.
             document_id: search this document only.
             before_lines, after_lines: context lines of each hit, 0 to 100.
-            page_size: hits of a page, 1 to 200.
-            cursor: `next_cursor` of the page before.
+            page_size: hits of a page, 1 to 200; a page also ends at a million characters of text.
+            cursor: `next_cursor` of the page before, with the same arguments.
 
         Raises:
-            InvalidArgument, InvalidCursor, DocumentNotFound.
+            InvalidArgument, InvalidId: an argument is out of bounds.
+            InvalidCursor: not a cursor of this search.
+            DocumentNotFound: `document_id` is unknown or deleted.
         """
-        if document_id is not None:
-            await self.summary(check_document_id(document_id))
-        return await search(
-            self, query, document_id=document_id, before=before_lines, after=after_lines, size=page_size, cursor=cursor
-        )
+        request = check_request(query, document_id, before_lines, after_lines, page_size)
+        head = Head.of(await self.entries.get_value(HEAD))
+        identity = ["search", list(self.entries.namespace), *request]
+        page_id, resume = head.first, None
+        if cursor is not None:
+            resume = Resume(*open_cursor(head.secret, identity, cursor))
+            page_id = resume.page_id
+        scan = Scan(self.entries.backend, self.entries.namespace, request, resume)
+        if request.document_id is None:
+            await self._scan_all(scan, page_id, resume)
+        else:
+            await self._scan_one(scan, request.document_id, resume)
+        if not scan.full or scan.last is None:
+            return SearchPage(scan.hits, None)
+        return SearchPage(scan.hits, seal(head.secret, identity, list(scan.last)))
 
-    async def read_document_lines(self, id: str, start: int, end: int) -> DocumentLines:  # noqa: A002
-        """Lines `start` to `end` of a document, 1-based and inclusive, as far as they exist.
+    async def _scan_all(self, scan: Scan, page_id: str | None, resume: Resume | None) -> None:
+        backend, namespace = self.entries.backend, self.entries.namespace
+        while page_id is not None and not scan.full:
+            text = await backend.text(namespace, f"{PAGE}{page_id}")
+            if text is None:
+                page_id = await self._next_older(page_id)
+                continue
+            older, places = index.places_of(text)
+            await scan.over(page_id, [place for place in places if resume is None or place.sequence <= resume.sequence])
+            page_id = older
+        await scan.finish()
 
-        Lines end at a line feed, a carriage return or both, and at nothing else: the same rule as in search.
-
-        Raises:
-            InvalidArgument: `start` below 1, or after `end`.
-            DocumentNotFound: unknown or deleted.
-        """
-        start = check_count(start, "start", 1, None)
-        end = check_count(end, "end", 1, None)
-        if start > end:
-            raise InvalidArgument(f"start ({start}) is after end ({end})", argument="start")
-        document = await self.get_document(id)
-        lines, total = read_lines(document.markdown, start, end)
-        return DocumentLines(document.id, document.title, start, lines, total)
-
-    async def pages(self, below: list[Any] | None = None) -> AsyncIterator[Page]:
-        """Index pages, newest first, holding only documents older than the position `[page id, sequence]`."""
-        page: Page | None = None
-        if below is not None:
-            page = await self.entries.get_value(f"{PAGE}{below[0]}")
-        if page is None:  # from the start, or the page of the cursor was emptied meanwhile: skip up to its sequence
-            head = await self.entries.get_value(HEAD)
-            page = await self._page(head["first_page"]) if head else None
-        while page is not None:
-            if below is not None:
-                page["documents"] = [known for known in page["documents"] if known["sequence"] < below[1]]
-            following = page["older"]
-            if page["documents"]:
-                yield page
-            page = await self._page(following)
-
-    async def _page(self, page_id: str | None) -> Page | None:
-        while page_id is not None:
-            page: Page | None = await self.entries.get_value(f"{PAGE}{page_id}")
-            if page is not None:
-                return page
-            # Emptied between two reads: pages are numbered as they are made, so the next older one has a smaller id.
-            page_id = str(int(page_id) - 1) if int(page_id) > 1 else None
-        return None
-
-    async def summary(self, document_id: str) -> Summary:
-        """A document's summary as the index holds it.
-
-        Raises:
-            DocumentNotFound: unknown or deleted.
-        """
-        locator = await self.entries.get_value(f"{LOCATOR}{document_id}")
-        if locator is None or locator.get("deleted"):
-            raise _not_found(document_id)
-        page = await self.entries.get_value(f"{PAGE}{locator['page']}")
-        for summary in (page or {}).get("documents", ()):
-            if summary["id"] == document_id:
-                return dict(summary)
-        raise StorageCorrupt(
-            f"the index does not list the document {document_id!r}", hint="run `stepwell knowledge check --repair`"
-        )
-
-    async def _locator(self, tx: Transaction, document_id: str) -> dict[str, Any]:
-        locator: dict[str, Any] | None = await tx.get_value(f"{LOCATOR}{document_id}")
-        if locator is None or locator.get("deleted"):
-            raise _not_found(document_id)
-        return locator
+    async def _scan_one(self, scan: Scan, document_id: str, resume: Resume | None) -> None:
+        page = await _page_of(self.entries, document_id)
+        summary = page.summaries[page.find(document_id)]
+        place = Place(document_id, summary.sequence, summary.size)
+        if resume is None or resume.sequence == place.sequence:
+            await scan.over(page.id, [place])
+            await scan.finish()
 
 
-def _check_title(title: Any) -> str:
-    if not isinstance(title, str) or not title.strip() or len(title) > MAX_TITLE_CHARS:
-        raise InvalidArgument(
-            f"the title {title!r:.60} must be text of 1 to {MAX_TITLE_CHARS} characters", argument="title"
-        )
-    return " ".join(title.split())
+async def _page_of(entries: KeyValue | Transaction, document_id: str) -> Page:
+    locator = index.live(await entries.get_value(f"{LOCATOR}{document_id}"), "page")
+    if locator is None:
+        raise _not_found(document_id)
+    return await index.read_page(entries, locator["page"])
 
 
-def _check_markdown(markdown: Any) -> str:
-    if not isinstance(markdown, str):
-        raise InvalidArgument(f"markdown is {type(markdown).__name__}, not text", argument="markdown")
-    return markdown
+async def _live_body(entries: KeyValue | Transaction, document_id: str) -> dict[str, Any]:
+    body = index.live(await entries.get_value(f"{BODY}{document_id}"), "markdown")
+    if body is None:
+        raise _not_found(document_id)
+    return body
 
 
-def _body(summary: Summary, markdown: str) -> dict[str, Any]:
-    kept = {name: summary[name] for name in ("id", "title", "sequence", "created_at", "updated_at")}
-    return kept | {"markdown": markdown}
+async def _write_body(tx: Transaction, summary: DocumentSummary, markdown: str, alphabet: int) -> None:
+    body = {
+        ALPHABET: int(alphabet),  # the first: the sieve of a search looks for it there
+        "id": summary.id,
+        "title": summary.title,
+        "sequence": summary.sequence,
+        "version": summary.version,
+        "created_at": summary.created_at,
+        "updated_at": summary.updated_at,
+        "markdown": markdown,
+    }
+    if len(markdown) < LARGE_CHARS:
+        await tx.set_value(f"{BODY}{summary.id}", body)
+    else:
+        await tx.set_large_value(f"{BODY}{summary.id}", body)
+
+
+async def _alphabet_of(markdown: str) -> Alphabet:
+    return alphabet_of(markdown) if len(markdown) < LARGE_CHARS else await asyncio.to_thread(alphabet_of, markdown)
 
 
 def _not_found(document_id: str) -> DocumentNotFound:

@@ -1,124 +1,159 @@
-"""Case-insensitive substring search over stored JSON text, without decoding what cannot match.
+"""Case-insensitive search: finding folded text, and a sieve that spares decoding most documents.
 
-The rule is Unicode case folding of both sides, line by line (`str.casefold`). The sieve works on the stored UTF-8
-bytes and may only err on the side of letting a document through:
+The rule is Unicode case folding (`str.casefold`) of both sides. Folding looks at one character at a time and never
+makes or loses a line end, so pieces can be folded alone.
 
-- in an ASCII body, folding is ASCII lower-casing, so a lower-cased byte search is exact;
-- in any other body a few characters fold to something with ASCII in it (K, ſ, ß, ﬁ …); where none of them occurs,
-  the ASCII pieces of the query can still be searched as bytes;
-- characters without case (Chinese, digits, most punctuation) are searched as they are.
+The sieve works on stored JSON text as bytes and may only err on the side of letting a document through. A piece of
+the folded query that occurs in a folded document was written there in one of few ways:
 
-What the sieve lets through is decoded and matched exactly.
+- a character that folds to itself and that no other character folds to (Chinese, digits, punctuation, …) was
+  written as it is: it is *fixed*;
+- an ASCII letter was written in either case, or came from one of 19 other characters (K, ſ, ß, İ, ﬁ, …): a *maker*.
+
+So a piece of fixed characters and ASCII letters must occur in the lower-cased bytes, unless the document has makers;
+and a piece of fixed characters alone must always occur. Whether a document has makers is found out once, when it is
+saved: its `Alphabet` is the first thing in the stored text.
 """
 
 import json
+import re
+from collections.abc import Callable
+from enum import IntEnum
 from functools import cache
+from typing import Final, NamedTuple
 
-# Letters from rare to common in English text: which one to look for first is only a matter of speed.
-_BY_FREQUENCY = "zqxjkvbpygfwmucldrhsnioate"
+ALPHABET: Final = "alphabet"
+PIECE_CHARS: Final = 65_536
+_FOLDED_AT_ONCE: Final = 4_000_000
+_CASED_END: Final = 0x20000
+_ASCII: Final = b'{"alphabet":0,'
+_NO_MAKERS: Final = b'{"alphabet":1,'
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+class Alphabet(IntEnum):
+    """What characters a text has, as far as folding is concerned."""
+
+    ASCII = 0
+    NO_MAKERS = 1
+    MAKERS = 2
+
+
+def alphabet_of(text: str) -> Alphabet:
+    """The alphabet of a text of any length."""
+    if text.isascii():
+        return Alphabet.ASCII
+    makers = _folding().any_maker
+    pieces = (text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS))
+    return Alphabet.MAKERS if any(makers.search(piece) for piece in pieces) else Alphabet.NO_MAKERS
+
+
+def find_folded(line: str, needle: str) -> int:
+    """The index in `line` of the character where the first match begins; -1 if there is none.
+
+    Args:
+        line: any text without line ends, of any length.
+        needle: folded text, not empty.
+    """
+    # A character folds to at least one, so a match comes from no more characters than it has.
+    for start in range(0, len(line) or 1, PIECE_CHARS):
+        piece = line[start : start + PIECE_CHARS + len(needle)]
+        folded = piece.casefold()
+        at = folded.find(needle)
+        if at >= 0:
+            return start + (at if len(folded) == len(piece) else _unfolded(piece, at))
+    return -1
+
+
+def _unfolded(text: str, at: int) -> int:
+    """The index of the character whose folding holds the index `at` of the folded text."""
+    reached = 0
+    for index, character in enumerate(text):
+        reached += len(character.casefold())
+        if reached > at:
+            return index
+    return len(text)
 
 
 class Sieve:
-    """Which stored bodies may contain a query.
+    """Which stored documents may contain a query.
 
     Args:
-        query: the text searched for, not empty.
+        query: the text searched for, not empty, without line ends.
     """
 
     def __init__(self, query: str) -> None:
-        self.folded = query.casefold()
-        self._ascii = self.folded.isascii()
-        self._surrogates = any("\ud800" <= character <= "\udfff" for character in self.folded)
-        self._needle = _escaped(self.folded).lower()
-        rarest = min(self.folded, key=lambda character: _BY_FREQUENCY.find(character) % 99)
-        self._rarest = (rarest.encode("utf-8", "surrogatepass"), rarest.upper().encode("utf-8", "surrogatepass"))
-        if not "a" <= rarest <= "z":
-            self._rarest = (b"", b"")  # not a letter: JSON may escape it, so its mere presence tells nothing
-        self._makers = _makers(frozenset(self.folded)) if self._ascii else {}
-        # In a body that is not ASCII: one of these has to be there for the query's least ambiguous part to be.
-        self._anchors = () if self._ascii or self._surrogates else _anchors(self.folded)
+        self.folded: Final = query.casefold()
+        self._needle = escaped(self.folded)
+        fixed = max(_runs(self.folded, _is_fixed), key=len, default="")
+        loose = max(_runs(self.folded, lambda c: c < "\x80" or _is_fixed(c)), key=len, default="")
+        self._fixed = escaped(fixed)
+        self._loose = escaped(loose)
+        self._without_letters = fixed == loose
+        other = {c for c in self.folded if c >= "\x80" and not _is_fixed(c)}
+        spellings = [(c, *_folding().sources.get(c, ())) for c in sorted(other)]
+        self._spellings = [escaped(c) for c in min(spellings, key=len, default=())]
 
     def admits(self, body: bytes) -> bool:
         """False only if the document cannot contain the query.
 
         Args:
-            body: the stored JSON text, UTF-8.
+            body: the stored JSON text in UTF-8, which begins with the alphabet.
         """
-        if self._surrogates:
-            return True
-        if self._ascii:
-            # One byte is found many times faster than several, and most bodies lack the query's rarest letter.
-            lower, upper = self._rarest
-            if (lower in body or upper in body) and self._needle in body.lower():
-                return True
-            return bool(self._makers) and not body.isascii() and _has_any(body, self._makers)
-        if body.isascii():
+        ascii_only = body.startswith(_ASCII)
+        if self._without_letters or not (ascii_only or body.startswith(_NO_MAKERS)):
+            if self._fixed not in body:
+                return False
+        elif self._loose not in body.lower():
             return False
-        return any(anchor in body for anchor in self._anchors)
+        if not self._spellings:
+            return True
+        # Cased letters beyond ASCII, such as é or я: the letter must be there, and only then is the body folded.
+        if ascii_only or not any(spelling in body for spelling in self._spellings):
+            return False
+        return len(body) > _FOLDED_AT_ONCE or self._needle.decode() in body.decode().casefold()
 
 
-def _escaped(text: str) -> bytes:
-    return json.dumps(text, ensure_ascii=False)[1:-1].encode("utf-8", "surrogatepass")
+def escaped(text: str) -> bytes:
+    """A text as it stands inside stored JSON text, in UTF-8."""
+    inner = json.dumps(text, ensure_ascii=False)[1:-1]
+    return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", inner).encode()
 
 
-def _anchors(folded: str) -> tuple[bytes, ...]:
-    """Byte texts of which one must occur: the longest run without case, else the spellings of one character."""
-    runs, current = [""], ""
-    for character in folded:
-        if character >= "\x80" and _preimages().get(character, ()) == () and character.casefold() == character:
-            current += character
+def _runs(text: str, belongs: Callable[[str], bool]) -> list[str]:
+    runs = [""]
+    for character in text:
+        if belongs(character):
+            runs[-1] += character
         else:
-            runs.append(current)
-            current = ""
-    longest = max([*runs, current], key=len)
-    if longest:
-        return (_escaped(longest),)
-    fewest = min((c for c in folded if c >= "\x80"), key=lambda c: len(_preimages().get(c, ())))
-    return tuple(_escaped(spelling) for spelling in (fewest, *_preimages().get(fewest, ())))
+            runs.append("")
+    return [run for run in runs if run]
+
+
+def _is_fixed(character: str) -> bool:
+    return character not in _folding().sources and not _SURROGATE.match(character)
+
+
+class _Folding(NamedTuple):
+    """`sources`: the other characters whose folding has a character in it. `any_maker`: what folds to ASCII."""
+
+    sources: dict[str, list[str]]
+    any_maker: re.Pattern[str]
 
 
 @cache
-def _preimages() -> dict[str, tuple[str, ...]]:
-    """For every character: the other characters whose folding contains it."""
-    found: dict[str, list[str]] = {}
-    for code in range(0x80, 0x1F000):
-        character = chr(code)
-        folded = character.casefold()
-        if folded != character:
-            for part in set(folded):
-                found.setdefault(part, []).append(character)
-    return {part: tuple(characters) for part, characters in found.items()}
-
-
-_Makers = dict[bytes, dict[bytes, list[bytes]]]
-
-
-def _makers(characters: frozenset[str]) -> _Makers:
-    """The characters beyond ASCII whose folding contains one of these, as UTF-8, by first byte and first two."""
-    makers: _Makers = {}
-    for maker in {other for character in characters for other in _preimages().get(character, ())}:
-        raw = maker.encode()
-        makers.setdefault(raw[:1], {}).setdefault(raw[:2], []).append(raw)
-    return makers
-
-
-def _has_any(body: bytes, makers: _Makers) -> bool:
-    for first, by_two in makers.items():
-        if first in body:
-            for two, whole in by_two.items():
-                if two in body and any(maker in body for maker in whole):
-                    return True
-    return False
-
-
-_SLICE = 1_000_000
-
-
-def fold(text: str) -> str:
-    """`text.casefold()` in slices, so that a huge text does not hold the interpreter for long.
-
-    Folding looks at one character at a time, so slices can be joined.
-    """
-    if len(text) <= _SLICE:
-        return text.casefold()
-    return "".join(text[start : start + _SLICE].casefold() for start in range(0, len(text), _SLICE))
+def _folding() -> _Folding:
+    sources: dict[str, list[str]] = {letter: [letter.upper()] for letter in "abcdefghijklmnopqrstuvwxyz"}
+    makers = []
+    for start in range(0x80, _CASED_END, 128):
+        block = "".join(map(chr, range(start, start + 128)))
+        if block.casefold() == block:
+            continue
+        for character in block:
+            folded = character.casefold()
+            if folded != character:
+                for part in set(folded):
+                    sources.setdefault(part, []).append(character)
+                if any(map(str.isascii, folded)):
+                    makers.append(character)
+    return _Folding(sources, re.compile(f"[{''.join(makers)}]"))

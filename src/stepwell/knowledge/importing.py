@@ -4,10 +4,11 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from stepwell.errors import DocumentNotFound, InvalidArgument
+from stepwell.errors import DocumentExists, DocumentNotFound, InvalidArgument
 from stepwell.knowledge.documents import Knowledge
 
 Progress = Callable[[int, int, str], None]
@@ -56,15 +57,19 @@ async def import_folder(base: Knowledge, folder: str, progress: Progress | None 
 async def put_document(base: Knowledge, document_id: str, markdown: str, name: str) -> str:
     """Create, update or leave a document: `created`, `updated` or `unchanged`."""
     title = title_of(markdown, name)
-    try:
-        known = await base.get_document(document_id)
-    except DocumentNotFound:
-        await base.create_document(title, markdown, document_id)
-        return "created"
-    if known.markdown == markdown and known.title == title:
-        return "unchanged"
-    await base.edit_document(document_id, title=title, markdown=markdown)
-    return "updated"
+    while True:
+        try:
+            known = await base.get_document(document_id)
+            if known.markdown == markdown and known.title == title:
+                return "unchanged"
+            await base.edit_document(document_id, title=title, markdown=markdown)
+        except DocumentNotFound:
+            # Somebody else may create or delete it in between: then look again.
+            with suppress(DocumentExists):
+                await base.create_document(title, markdown, document_id)
+                return "created"
+        else:
+            return "updated"
 
 
 def document_id_of(collection: str, name: str) -> str:
@@ -84,4 +89,5 @@ def document_id_of(collection: str, name: str) -> str:
 def title_of(markdown: str, name: str) -> str:
     """The first heading or front-matter title of a text, else the file's name."""
     found = re.search(r"^(?:#{1,3}\s+|title:\s*)(\S.*)$", markdown[:4_000], re.MULTILINE)
-    return " ".join(found[1].strip().strip("\"'").split())[:300] or name if found else name
+    title = found[1].replace("\x00", " ").strip().strip("\"'") if found else ""
+    return " ".join(title.split())[:300] or name

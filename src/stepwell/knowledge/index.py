@@ -1,18 +1,24 @@
 """The paged index of a Knowledge base, newest document first.
 
-    knowledge.documents                  head: format 2, count, sequence, first page, next page number, cursor secret
-    knowledge.documents.page.<pageId>    at most 128 summaries, newest first, and the id of the next older page
+    knowledge.documents                  head: format 2, count, sequence, first page, pages made, cursor secret
+    knowledge.documents.page.<pageId>    at most 128 summaries, newest first, and the neighbouring pages
     knowledge.documents.locator.<id>     the page that lists a document; a tombstone after its deletion
     knowledge.document.<id>              the document itself; a tombstone after its deletion
 
 A new document goes to the front of the first page; a full first page gets a new one before it; an emptied page is
-taken out of the chain. A document keeps its sequence for life, so positions in the list are sequences, and a
-listing can go on correctly whatever came or went in between.
+taken out of the chain. A document keeps its sequence for life and sequences are never used again, so positions in
+the list are sequences, and a listing can go on correctly whatever came or went in between.
+
+A page holds what identifies its documents (`order`) before what describes them (`summaries`): a scan over all
+documents reads the former without decoding the latter.
 """
 
-import secrets
-from typing import Any, Final
+import os
+from typing import Any, Final, NamedTuple
 
+from stepwell.errors import SchemaTooNew, StorageCorrupt
+from stepwell.jsontext import decode
+from stepwell.storage.kv import KeyValue
 from stepwell.storage.transaction import Transaction
 
 PAGE_SIZE: Final = 128
@@ -22,61 +28,199 @@ LOCATOR: Final = "knowledge.documents.locator."
 BODY: Final = "knowledge.document."
 FORMAT: Final = 2
 
-Summary = dict[str, Any]
-Page = dict[str, Any]
+_SUMMARIES: Final = ',"summaries":'
 
 
-def new_head() -> dict[str, Any]:
-    """The head of an empty base."""
-    return {
-        "version": FORMAT,
-        "count": 0,
-        "sequence": 0,
-        "first_page": None,
-        "next_page": 1,
-        "cursor_secret": secrets.token_hex(16),
-    }
+class Place(NamedTuple):
+    """What a scan needs to know of a document before it reads it; `size` is in characters."""
+
+    id: str
+    sequence: int
+    size: int
 
 
-async def insert(tx: Transaction, head: dict[str, Any], summary: Summary) -> None:
+class DocumentSummary(NamedTuple):
+    """A document as lists and writes show it: without its text.
+
+    `size` is in characters, `version` counts its edits from 1, `sequence` is its place in the list (higher is
+    newer), times are ISO-8601 UTC.
+    """
+
+    id: str
+    title: str
+    markdown_preview: str
+    size: int
+    version: int
+    sequence: int
+    created_at: str
+    updated_at: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The summary as JSON."""
+        return self._asdict()
+
+
+class Head(NamedTuple):
+    """The base as a whole; `total` counts its documents, `pages` the pages ever made."""
+
+    total: int
+    sequence: int
+    first: str | None
+    pages: int
+    secret: str
+
+    @classmethod
+    def of(cls, value: Any) -> "Head":
+        """The head from its stored value; that of an empty base where there is none yet.
+
+        Raises:
+            SchemaTooNew: a newer format.
+            StorageCorrupt: not a head.
+        """
+        if value is None:
+            return cls(0, 0, None, 0, "")
+        try:
+            if value["format"] > FORMAT:
+                raise SchemaTooNew(f"the Knowledge base has format {value['format']}; this stepwell knows {FORMAT}")
+            return cls(value["count"], value["sequence"], value["first_page"], value["pages"], value["cursor_secret"])
+        except (KeyError, TypeError):
+            raise corrupt("its head is damaged") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The value to store."""
+        return {
+            "format": FORMAT,
+            "count": self.total,
+            "sequence": self.sequence,
+            "first_page": self.first,
+            "pages": self.pages,
+            "cursor_secret": self.secret or os.urandom(16).hex(),
+        }
+
+
+class Page(NamedTuple):
+    """One block of the index, newest document first."""
+
+    id: str
+    newer: str | None
+    older: str | None
+    summaries: list[DocumentSummary]
+
+    @classmethod
+    def of(cls, page_id: str, value: Any) -> "Page":
+        """The page from its stored value.
+
+        Raises:
+            StorageCorrupt: not a page.
+        """
+        try:
+            summaries = [
+                DocumentSummary(known[0], more[0], more[1], known[2], more[2], known[1], *more[3:])
+                for known, more in zip(value["order"], value["summaries"], strict=True)
+            ]
+            return cls(page_id, value["newer"], value["older"], summaries)
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise corrupt(f"its page {page_id} is damaged") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The value to store."""
+        return {
+            "newer": self.newer,
+            "older": self.older,
+            "order": [[known.id, known.sequence, known.size] for known in self.summaries],
+            "summaries": [
+                [known.title, known.markdown_preview, known.version, known.created_at, known.updated_at]
+                for known in self.summaries
+            ],
+        }
+
+    def find(self, document_id: str) -> int:
+        """Where a document stands in the page.
+
+        Raises:
+            StorageCorrupt: not there, although its locator says so.
+        """
+        for position, known in enumerate(self.summaries):
+            if known.id == document_id:
+                return position
+        raise corrupt(f"its page {self.id} does not list the document {document_id!r}")
+
+
+def page_id(number: int) -> str:
+    """The id of the `number`-th page: ids sort by age."""
+    return f"{number:012d}"
+
+
+def places_of(text: str) -> tuple[str | None, list[Place]]:
+    """The next older page and the documents' places, from a page's JSON text."""
+    # Ids are the only text before the summaries, so the first occurrence is the page's own.
+    end = text.find(_SUMMARIES)
+    value = decode(text if end < 0 else f"{text[:end]}}}")
+    return value["older"], [Place(*known) for known in value["order"]]
+
+
+def live(value: Any, field: str) -> dict[str, Any] | None:
+    """A stored locator or document, told by a field it must have; None for a tombstone, and for what is neither."""
+    return value if isinstance(value, dict) and not value.get("deleted") and field in value else None
+
+
+def tombstone(sequence: int) -> dict[str, Any]:
+    """What is left of a deleted document, under its locator and its own key."""
+    return {"deleted": True, "sequence": sequence}
+
+
+async def read_page(entries: KeyValue | Transaction, page_id: str) -> Page:
+    """A page that the index points to.
+
+    Raises:
+        StorageCorrupt: it is missing or damaged.
+    """
+    return Page.of(page_id, await entries.get_value(f"{PAGE}{page_id}"))
+
+
+async def write_page(tx: Transaction, page: Page) -> None:
+    """Store a page."""
+    await tx.set_value(f"{PAGE}{page.id}", page.to_json())
+
+
+async def insert(tx: Transaction, head: Head, summary: DocumentSummary) -> None:
     """Put a new document's summary in front, with its locator, and store the head."""
-    first = head["first_page"]
-    page: Page | None = await tx.get_value(f"{PAGE}{first}") if first is not None else None
-    if page is None or len(page["documents"]) >= PAGE_SIZE:
-        page = {"id": str(head["next_page"]), "older": first, "newer": None, "documents": []}
+    first = None if head.first is None else await read_page(tx, head.first)
+    if first is None or len(first.summaries) >= PAGE_SIZE:
+        front = Page(page_id(head.pages + 1), None, head.first, [])
         if first is not None:
-            older = await tx.get_value(f"{PAGE}{first}")
-            await tx.set_value(f"{PAGE}{first}", older | {"newer": page["id"]})
-        head = head | {"first_page": page["id"], "next_page": head["next_page"] + 1}
-    page["documents"].insert(0, summary)
-    await tx.set_value(f"{PAGE}{page['id']}", page)
-    await tx.set_value(f"{LOCATOR}{summary['id']}", {"page": page["id"], "sequence": summary["sequence"]})
-    await tx.set_value(HEAD, head | {"count": head["count"] + 1, "sequence": summary["sequence"]})
-
-
-async def replace(tx: Transaction, locator: dict[str, Any], summary: Summary) -> None:
-    """Put a changed summary in its place."""
-    key = f"{PAGE}{locator['page']}"
-    page: Page = await tx.get_value(key)
-    page["documents"] = [summary if known["id"] == summary["id"] else known for known in page["documents"]]
-    await tx.set_value(key, page)
-
-
-async def remove(tx: Transaction, document_id: str, locator: dict[str, Any]) -> None:
-    """Take a document out of the index and bury its locator; an emptied page leaves the chain."""
-    head = await tx.get_value(HEAD)
-    key = f"{PAGE}{locator['page']}"
-    page: Page = await tx.get_value(key)
-    page["documents"] = [known for known in page["documents"] if known["id"] != document_id]
-    if page["documents"]:
-        await tx.set_value(key, page)
+            await write_page(tx, first._replace(newer=front.id))
+        head = head._replace(first=front.id, pages=head.pages + 1)
     else:
-        await tx.delete_value(key)
-        for side, other in (("newer", "older"), ("older", "newer")):
-            if page[side] is not None:
-                neighbour = await tx.get_value(f"{PAGE}{page[side]}")
-                await tx.set_value(f"{PAGE}{page[side]}", neighbour | {other: page[other]})
-        if head["first_page"] == page["id"]:
-            head = head | {"first_page": page["older"]}
-    await tx.set_value(f"{LOCATOR}{document_id}", {"deleted": True, "sequence": locator["sequence"]})
-    await tx.set_value(HEAD, head | {"count": head["count"] - 1})
+        front = first
+    await write_page(tx, front._replace(summaries=[summary, *front.summaries]))
+    await tx.set_value(f"{LOCATOR}{summary.id}", {"page": front.id, "sequence": summary.sequence})
+    await tx.set_value(HEAD, head._replace(total=head.total + 1, sequence=summary.sequence).to_json())
+
+
+async def remove(tx: Transaction, document_id: str, page: Page) -> None:
+    """Take a document out of the index and bury its locator; an emptied page leaves the chain."""
+    head = Head.of(await tx.get_value(HEAD))
+    position = page.find(document_id)
+    gone = page.summaries[position]
+    kept = [*page.summaries[:position], *page.summaries[position + 1 :]]
+    if kept:
+        await write_page(tx, page._replace(summaries=kept))
+    else:
+        await tx.delete_value(f"{PAGE}{page.id}")
+        if page.newer is not None:
+            await write_page(tx, (await read_page(tx, page.newer))._replace(older=page.older))
+        if page.older is not None:
+            await write_page(tx, (await read_page(tx, page.older))._replace(newer=page.newer))
+        if head.first == page.id:
+            head = head._replace(first=page.older)
+    await tx.set_value(f"{LOCATOR}{document_id}", tombstone(gone.sequence))
+    await tx.set_value(HEAD, head._replace(total=head.total - 1).to_json())
+
+
+def corrupt(problem: str) -> StorageCorrupt:
+    """The error for an index that contradicts itself."""
+    return StorageCorrupt(
+        f"the Knowledge index is damaged: {problem}",
+        hint="run `stepwell knowledge check --repair`: it makes the index anew from the documents",
+    )

@@ -107,6 +107,12 @@ class Transaction:
             raise InvalidArgument("MISSING is not a value", hint="use delete_value to remove an entry")
         self._writes[key] = encode(value, max_bytes=self._max_value_bytes)
 
+    async def set_large_value(self, key: str, value: Any) -> None:
+        """Like `set_value`, for a value of megabytes: its JSON text is made in a thread, and the event loop runs on."""
+        check_key(key)
+        self._check_open()
+        self._writes[key] = await asyncio.to_thread(encode, value, max_bytes=self._max_value_bytes)
+
     async def delete_value(self, key: str) -> bool:
         """Remove `key` when the transaction commits; True if it is there as this transaction sees it."""
         present = await self.get_value(key, MISSING) is not MISSING
