@@ -126,7 +126,8 @@ class Output:
 
         table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold")
         for name in names:
-            table.add_column(name, overflow="fold")
+            # The first column names the row: it is copied into the next command, so it stays whole.
+            table.add_column(name, overflow="fold", no_wrap=not table.columns)
         for row in rows:
             table.add_row(*[Text(cell) for cell in row])
         Console(file=self._out, no_color=not self.colors(self._out), highlight=False).print(table)
