@@ -14,7 +14,7 @@ from stepwell.jsontext import decode
 from stepwell.project.loader import Project
 from stepwell.redaction import Redactor
 from stepwell.runtime.replay import history_of
-from stepwell.runtime.runner import RunHandle, RunRequest, choose_conversation_id, start
+from stepwell.runtime.runner import RunHandle, RunRequest, choose_conversation_id, start, take_run
 from stepwell.runtime.runs import ENDED, Runs
 from stepwell.runtime.session import OnEvent
 from stepwell.settings import Settings
@@ -90,7 +90,8 @@ class Host:
         point = project.executor.entrypoint(entrypoint)
         value = point.checked_input(input) if input is not _UNSET else point.input_from(args, conversation_id)
         chosen = choose_conversation_id(project, conversation_id, value)
-        return await start(self, project, RunRequest(run_id or new_id(), point, value, chosen, None, on_event))
+        request = RunRequest(run_id or new_id(), point, value, chosen, None, on_event)
+        return await start(self, project, request, take_run(self, project.manifest.project_id, request.run_id))
 
     async def resume(self, project: Project, run_id: str, *, on_event: OnEvent | None = None) -> RunHandle:
         """Continue a run whose process was killed: recorded nodes return their results, the rest runs.
@@ -99,6 +100,18 @@ class Host:
             RunNotFound, RunStateConflict: it has ended, or a process is executing it.
             InputInvalid: its input cannot be restored, because it was not JSON.
         """
+        self.runs(project.manifest.project_id).row(run_id)
+        # The lock comes first: what is read after taking it is the whole history, whoever resumed the run before.
+        ticket = take_run(self, project.manifest.project_id, run_id)
+        try:
+            request = self._recorded_request(project, run_id, on_event)
+        except BaseException:
+            self.journal(project.manifest.project_id).locks().release(ticket)
+            raise
+        return await start(self, project, request, ticket)
+
+    def _recorded_request(self, project: Project, run_id: str, on_event: OnEvent | None) -> RunRequest:
+        """What a run was started with, and its past."""
         runs = self.runs(project.manifest.project_id)
         row = runs.row(run_id)
         if row.status in ENDED:
@@ -110,8 +123,7 @@ class Host:
             raise InputInvalid(f"the input of {run_id} is not JSON and cannot be restored", hint="start a new run")
         point = project.executor.entrypoint(row.entrypoint)
         value = point.checked_input(stored["value"])
-        history = history_of(runs.all_events(run_id))
-        return await start(self, project, RunRequest(run_id, point, value, row.conversation_id, history, on_event))
+        return RunRequest(run_id, point, value, row.conversation_id, history_of(runs.all_events(run_id)), on_event)
 
     async def close(self) -> None:
         """Finish what was accepted and release everything."""

@@ -76,10 +76,13 @@ class RunRequest(NamedTuple):
     on_event: OnEvent | None
 
 
-async def start(host: "Host", project: Project, request: RunRequest) -> RunHandle:
-    """Record a run as running, take its lock, and execute it in a task of its own."""
+async def start(host: "Host", project: Project, request: RunRequest, ticket: Ticket) -> RunHandle:
+    """Record a run as running and execute it in a task of its own.
+
+    Args:
+        ticket: the run's lock (`take_run`); it is released when the run ends, or when this fails.
+    """
     journal = host.journal(project.manifest.project_id)
-    ticket = take_run(host, project.manifest.project_id, request.run_id)
     session = RunSession(
         request.run_id, journal, host.files, host.redactor, host.threads,
         on_event=request.on_event, history=request.history,
