@@ -317,6 +317,13 @@ class DocumentNotFound(StepwellError):
     code, kind = "document_not_found", Kind.NOT_FOUND
 
 
+class DocumentChanged(StepwellError):
+    """A Knowledge document has another version than its editor expected; nothing was written."""
+
+    code, kind = "document_changed", Kind.CONFLICT
+    default_hint = "read the document again and make the change to what it says now"
+
+
 class InvalidCursor(StepwellError):
     """A cursor is damaged, belongs to another query, or to another Knowledge base."""
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, Final, NamedTuple
 
-from stepwell.errors import Conflict, DocumentExists, DocumentNotFound, InvalidArgument
+from stepwell.errors import DocumentChanged, DocumentExists, DocumentNotFound, InvalidArgument
 from stepwell.identifiers import check_document_id, iso_time, new_id, now_micros
 from stepwell.knowledge import index
 from stepwell.knowledge.arguments import check_count, check_markdown, check_title
@@ -126,7 +126,7 @@ class Knowledge:
 
         Raises:
             DocumentNotFound: unknown or deleted.
-            Conflict: the document has another version than expected.
+            DocumentChanged: the document has another version than expected.
             InvalidId, InvalidArgument, ValueTooLarge: nothing was written.
         """
         document_id = check_document_id(id)
@@ -143,9 +143,8 @@ class Knowledge:
             position = page.find(document_id)
             old = page.summaries[position]
             if expected_version is not None and expected_version != old.version:
-                raise Conflict(
+                raise DocumentChanged(
                     f"the document {document_id!r} has version {old.version}, not {expected_version!r:.40}",
-                    hint="read the document again and make the change to what it says now",
                     document_id=document_id,
                     version=old.version,
                 )

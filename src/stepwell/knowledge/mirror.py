@@ -5,7 +5,7 @@ from collections import deque
 from contextlib import suppress
 from typing import Any, Final, NamedTuple, Protocol
 
-from stepwell.errors import Conflict, DocumentExists, DocumentNotFound, UpdateConflict
+from stepwell.errors import DocumentChanged, DocumentExists, DocumentNotFound, UpdateConflict
 from stepwell.knowledge.documents import Knowledge
 
 MAX_TRANSCRIPT_CHARS: Final = 3_000_000
@@ -75,7 +75,7 @@ async def mirror_conversation(ctx: MirrorContext, *, dry_run: bool = False) -> M
                 await ctx.knowledge.create_document(title, markdown, document_id)
             else:
                 await ctx.knowledge.edit_document(document_id, title, markdown, expected_version=known.version)
-        except (Conflict, DocumentExists, DocumentNotFound):
+        except (DocumentChanged, DocumentExists, DocumentNotFound):
             continue  # another run was faster: look again
         return MirroredDocument(document_id, title, markdown, True)
     raise UpdateConflict(f"the document of the conversation {conversation_id!r:.80} kept changing")
