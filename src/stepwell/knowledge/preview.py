@@ -53,4 +53,6 @@ def _joins(before: str, after: str) -> bool:
     """True if a cut between the two would split what is seen as one character."""
     if "\u200d" in (before, after) or unicodedata.category(after) in ("Mn", "Me", "Mc"):
         return True
+    if "\u1160" <= after <= "\u11ff":  # the vowels and finals of Hangul syllables written out
+        return True
     return "\U0001f3fb" <= after <= "\U0001f3ff" or ("\U0001f1e6" <= before <= "\U0001f1ff" and before <= after)
