@@ -261,9 +261,16 @@ class RunClosed(StepwellError):
 
 
 class RunFailed(StepwellError):
-    """A run ended `failed`; carries its report."""
+    """A run that was started in the background ended before it could be recorded."""
 
     code, kind = "run_failed", Kind.FAILED
+
+
+class ExitInRun(StepwellError):
+    """The code of a run called `sys.exit()` or raised KeyboardInterrupt; the run fails, the process goes on."""
+
+    code, kind = "exit_in_run", Kind.FAILED
+    default_hint = "return, or raise an error, to end a run"
 
 
 class NodeTimeout(StepwellError):

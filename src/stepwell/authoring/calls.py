@@ -13,7 +13,7 @@ from contextvars import ContextVar, copy_context
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
-from stepwell.errors import NodeTimeout, StepwellError
+from stepwell.errors import ExitInRun, NodeTimeout, StepwellError
 
 FIRST_RETRY_SECONDS = 0.2
 MAX_RETRY_SECONDS = 30.0
@@ -186,14 +186,26 @@ async def _attempts(frame: Frame, spec: NodeSpec, once: Callable[[], Awaitable[A
 async def _once(session: Session, spec: NodeSpec, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     try:
         async with asyncio.timeout(spec.timeout) as limit:
-            if inspect.iscoroutinefunction(function):
-                return await function(*args, **kwargs)
-            context = copy_context()
-            return await session.in_thread(lambda: context.run(function, *args, **kwargs))
+            return await call_user_code(session, function, args, kwargs)
     except TimeoutError:
         if limit.expired():
             raise NodeTimeout(f"{spec.name} did not finish within {spec.timeout:g} s", node=spec.name) from None
         raise
+
+
+async def call_user_code(session: Session, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """Call a function of the project: on the event loop if it is async, in a worker thread if not.
+
+    Raises:
+        ExitInRun: it tried to end the process; asyncio would let that through every other run.
+    """
+    try:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        context = copy_context()
+        return await session.in_thread(lambda: context.run(function, *args, **kwargs))
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise ExitInRun(f"the code of the run raised {error!r}") from error
 
 
 def _inputs(signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, Any]:

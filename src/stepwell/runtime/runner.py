@@ -2,13 +2,11 @@
 
 import asyncio
 import contextlib
-import inspect
 import traceback
 from collections.abc import AsyncIterator
-from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwell.authoring.calls import describe_error, enter_run, first_cause
+from stepwell.authoring.calls import call_user_code, describe_error, enter_run, first_cause
 from stepwell.authoring.context import Context, Parts, ProjectInfo
 from stepwell.authoring.executor import Entrypoint
 from stepwell.authoring.schema import UNLIMITED, describe_value, to_json, validate
@@ -192,11 +190,7 @@ async def _execute(request: RunRequest, session: RunSession, context: Context) -
     enter_run(session)
     workflow = request.entrypoint.workflow
     arguments = (request.input, context) if workflow.takes_context else (request.input,)
-    if inspect.iscoroutinefunction(workflow.function):
-        result = await workflow.function(*arguments)
-    else:
-        inside = copy_context()
-        result = await session.in_thread(lambda: inside.run(workflow.function, *arguments))
+    result = await call_user_code(session, workflow.function, arguments, {})
     await session.finish_background()
     session.check_consumed("")
     what = f"the output of {request.entrypoint.id!r}"
