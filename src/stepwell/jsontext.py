@@ -53,11 +53,18 @@ def encode(value: "Any", *, max_bytes: int = MAX_VALUE_BYTES) -> str:
         except UnicodeEncodeError:
             text = _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
             size = len(text.encode())
-        if size > max_bytes:
-            raise ValueTooLarge(
-                f"the value is {size:,} bytes of JSON; the limit is {max_bytes:,}", size=size, limit=max_bytes
-            )
+        check_size(size, max_bytes)
     return text
+
+
+def check_size(size: int, limit: int) -> None:
+    """Refuse a value whose JSON text has too many UTF-8 bytes.
+
+    Raises:
+        ValueTooLarge
+    """
+    if size > limit:
+        raise ValueTooLarge(f"the value is {size:,} bytes of JSON; the limit is {limit:,}", size=size, limit=limit)
 
 
 decode = json.JSONDecoder().decode

@@ -336,8 +336,9 @@ async def test_wrong_titles_and_texts_write_nothing(base: Knowledge) -> None:
     for markdown in (None, 5, b"x", ["x"]):
         with pytest.raises(InvalidArgument, match="markdown"):
             await base.create_document("t", markdown, "d")  # type: ignore[arg-type]
-    with pytest.raises(ValueNotSerializable):
-        await base.create_document("t", "\ud83d\ude00", "d")
+    for pair in ("\ud83d\ude00", "x" * 262_143 + "\ud83d\ude00" + "x" * 300_000):
+        with pytest.raises(ValueNotSerializable):
+            await base.create_document("t", pair, "d")
     for too_large in ("x" * (16 * 1024 * 1024), "中" * 6_000_000, "\x01" * 3_000_000):
         with pytest.raises(ValueTooLarge):
             await base.create_document("t", too_large, "d")
@@ -496,6 +497,15 @@ async def test_damage_met_on_the_way_is_an_error_that_says_what_to_do(base: Know
         with pytest.raises(StorageCorrupt, match="damaged") as caught:
             await call()
         assert "--repair" in str(caught.value.hint)
+
+
+async def test_a_text_of_another_version_than_listed_is_not_taken_for_the_document_s(base: Knowledge) -> None:
+    await _filled(base)
+    await base.entries.update_value(f"{BODY}d7", lambda body: body | {"version": 9})
+    with pytest.raises(StorageCorrupt, match="d7"):
+        await base.edit_document("d7", title="t")
+    assert (await base.edit_document("d7", title="t", markdown="all new")).version == 2
+    assert await check_base(base) == []
 
 
 async def test_a_newer_format_is_refused(base: Knowledge) -> None:

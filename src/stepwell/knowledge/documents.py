@@ -2,22 +2,20 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
-from stepwell.errors import DocumentChanged, DocumentExists, DocumentNotFound, InvalidArgument
+from stepwell.errors import DocumentChanged, DocumentExists, InvalidArgument
 from stepwell.identifiers import check_document_id, iso_time, new_id, now_micros
 from stepwell.knowledge import index
 from stepwell.knowledge.arguments import check_count, check_markdown, check_title
+from stepwell.knowledge.bodies import LARGE_CHARS, Text, not_found, read_body, text_of
 from stepwell.knowledge.cursor import open_cursor, seal
-from stepwell.knowledge.folding import ALPHABET, Alphabet, alphabet_of
 from stepwell.knowledge.index import BODY, HEAD, LOCATOR, PAGE, PAGE_SIZE, DocumentSummary, Head, Page, Place
 from stepwell.knowledge.lines import normalise, read_lines
 from stepwell.knowledge.preview import preview
 from stepwell.knowledge.search import Resume, Scan, SearchPage, check_request
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.transaction import Transaction
-
-LARGE_CHARS: Final = 200_000
 
 
 class Document(NamedTuple):
@@ -92,7 +90,7 @@ class Knowledge:
         document_id = new_id() if id is None else check_document_id(id)
         title, markdown = check_title(title), check_markdown(markdown)
         now = iso_time(now_micros())
-        shown, alphabet = preview(markdown), await _alphabet_of(markdown)
+        shown, text = preview(markdown), await Text.of(markdown)
 
         async def body(tx: Transaction) -> DocumentSummary:
             if index.live(await tx.get_value(f"{LOCATOR}{document_id}"), "page"):
@@ -104,7 +102,7 @@ class Knowledge:
             head = Head.of(await tx.get_value(HEAD))
             summary = DocumentSummary(document_id, title, shown, len(markdown), 1, head.sequence + 1, now, now)
             await index.insert(tx, head, summary)
-            await _write_body(tx, summary, markdown, alphabet)
+            await text.write(tx, summary)
             return summary
 
         return await self.entries.transact(body)
@@ -133,9 +131,8 @@ class Knowledge:
         if title is None and markdown is None:
             raise InvalidArgument("nothing to change", hint="give a title, markdown, or both")
         title = None if title is None else check_title(title)
-        shown, new_alphabet = "", 0
-        if markdown is not None:
-            shown, new_alphabet = preview(check_markdown(markdown)), await _alphabet_of(markdown)
+        shown = None if markdown is None else preview(check_markdown(markdown))
+        new_text = None if markdown is None else await Text.of(markdown)
         now = iso_time(now_micros())
 
         async def body(tx: Transaction) -> DocumentSummary:
@@ -149,15 +146,12 @@ class Knowledge:
                     version=old.version,
                 )
             summary = old._replace(title=title or old.title, version=old.version + 1, updated_at=now)
-            if markdown is None:
-                stored = await _live_body(tx, document_id)
-                text, alphabet = stored["markdown"], stored[ALPHABET]
-            else:
-                text, alphabet = markdown, new_alphabet
-                summary = summary._replace(markdown_preview=shown, size=len(text))
+            if markdown is not None:
+                summary = summary._replace(markdown_preview=shown or "", size=len(markdown))
+            text = new_text or await Text.of(await text_of(self.entries, tx, old))
             page.summaries[position] = summary
             await index.write_page(tx, page)
-            await _write_body(tx, summary, text, alphabet)
+            await text.write(tx, summary)
             return summary
 
         return await self.entries.transact(body)
@@ -184,7 +178,7 @@ class Knowledge:
         Raises:
             DocumentNotFound: unknown or deleted.
         """
-        body = await _live_body(self.entries, check_document_id(id))
+        body = await read_body(self.entries, check_document_id(id))
         return Document(
             body["id"], body["title"], body["markdown"], body["version"], body["created_at"], body["updated_at"]
         )
@@ -337,37 +331,5 @@ class Knowledge:
 async def _page_of(entries: KeyValue | Transaction, document_id: str) -> Page:
     locator = index.live(await entries.get_value(f"{LOCATOR}{document_id}"), "page")
     if locator is None:
-        raise _not_found(document_id)
+        raise not_found(document_id)
     return await index.read_page(entries, locator["page"])
-
-
-async def _live_body(entries: KeyValue | Transaction, document_id: str) -> dict[str, Any]:
-    body = index.live(await entries.get_value(f"{BODY}{document_id}"), "markdown")
-    if body is None:
-        raise _not_found(document_id)
-    return body
-
-
-async def _write_body(tx: Transaction, summary: DocumentSummary, markdown: str, alphabet: int) -> None:
-    body = {
-        ALPHABET: int(alphabet),  # the first: the sieve of a search looks for it there
-        "id": summary.id,
-        "title": summary.title,
-        "sequence": summary.sequence,
-        "version": summary.version,
-        "created_at": summary.created_at,
-        "updated_at": summary.updated_at,
-        "markdown": markdown,
-    }
-    if len(markdown) < LARGE_CHARS:
-        await tx.set_value(f"{BODY}{summary.id}", body)
-    else:
-        await tx.set_large_value(f"{BODY}{summary.id}", body)
-
-
-async def _alphabet_of(markdown: str) -> Alphabet:
-    return alphabet_of(markdown) if len(markdown) < LARGE_CHARS else await asyncio.to_thread(alphabet_of, markdown)
-
-
-def _not_found(document_id: str) -> DocumentNotFound:
-    return DocumentNotFound(f"there is no document {document_id!r}", document_id=document_id)

@@ -43,9 +43,12 @@ def alphabet_of(text: str) -> Alphabet:
     """The alphabet of a text of any length."""
     if text.isascii():
         return Alphabet.ASCII
-    makers = _folding().any_maker
-    pieces = (text[start : start + PIECE_CHARS] for start in range(0, len(text), PIECE_CHARS))
-    return Alphabet.MAKERS if any(makers.search(piece) for piece in pieces) else Alphabet.NO_MAKERS
+    # One character at a time is found many times faster than one of a set.
+    for start in range(0, len(text), PIECE_CHARS):
+        piece = text[start : start + PIECE_CHARS]
+        if not piece.isascii() and any(maker in piece for maker in _folding().makers):
+            return Alphabet.MAKERS
+    return Alphabet.NO_MAKERS
 
 
 def find_folded(line: str, needle: str) -> int:
@@ -135,10 +138,10 @@ def _is_fixed(character: str) -> bool:
 
 
 class _Folding(NamedTuple):
-    """`sources`: the other characters whose folding has a character in it. `any_maker`: what folds to ASCII."""
+    """`sources`: the other characters whose folding has a character in it. `makers`: what folds to ASCII."""
 
     sources: dict[str, list[str]]
-    any_maker: re.Pattern[str]
+    makers: list[str]
 
 
 @cache
@@ -156,4 +159,4 @@ def _folding() -> _Folding:
                     sources.setdefault(part, []).append(character)
                 if any(map(str.isascii, folded)):
                     makers.append(character)
-    return _Folding(sources, re.compile(f"[{''.join(makers)}]"))
+    return _Folding(sources, makers)

@@ -24,7 +24,7 @@ from stepwell.errors import (
     UpdateConflict,
 )
 from stepwell.identifiers import check_key, check_prefix
-from stepwell.jsontext import MAX_VALUE_BYTES, decode, encode
+from stepwell.jsontext import MAX_VALUE_BYTES, check_size, decode, encode
 from stepwell.storage.entry import MISSING, Entry
 from stepwell.store.backend import Backend, Lease
 from stepwell.store.entries import Check, Committed, Holder, Namespace, Record, Source, Span, Write
@@ -107,11 +107,17 @@ class Transaction:
             raise InvalidArgument("MISSING is not a value", hint="use delete_value to remove an entry")
         self._writes[key] = encode(value, max_bytes=self._max_value_bytes)
 
-    async def set_large_value(self, key: str, value: Any) -> None:
-        """Like `set_value`, for a value of megabytes: its JSON text is made in a thread, and the event loop runs on."""
+    async def set_encoded(self, key: str, text: str) -> None:
+        """Store a value that is JSON text already, for callers who made it with `encode` off the event loop.
+
+        Raises:
+            ValueTooLarge: the text is over the limit.
+        """
         check_key(key)
         self._check_open()
-        self._writes[key] = await asyncio.to_thread(encode, value, max_bytes=self._max_value_bytes)
+        if len(text) * 4 > self._max_value_bytes:  # 4 bytes is the most a character needs
+            check_size(len(text) if text.isascii() else len(text.encode()), self._max_value_bytes)
+        self._writes[key] = text
 
     async def delete_value(self, key: str) -> bool:
         """Remove `key` when the transaction commits; True if it is there as this transaction sees it."""
