@@ -17,11 +17,11 @@ PROJECT = ROOT / "examples" / "docs-assistant"
 HOME = ROOT / ".demo"
 SAMPLES = ROOT.parent / "shared" / "data"
 CONVERSATION = "demo"
-QUESTIONS = [
-    "How does stepwell resume a run after kill -9?",
-    "How do I cancel a flow run?",
-    "如何配置告警组？",
-]
+QUESTIONS = (
+    ["How does stepwell resume a run after kill -9?", "How do I cancel a flow run?", "如何配置告警组？"]
+    if SAMPLES.is_dir()
+    else ["How does stepwell resume a run after kill -9?", "What does a lock cover?", "如何恢复被杀掉的运行？"]
+)
 COLOUR = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
@@ -32,7 +32,7 @@ def main() -> int:
     stepwell("run", PROJECT, "-e", "ingest", "--", *folders())
 
     step("2. Ask three questions in one conversation; each answer cites document:line")
-    for question in QUESTIONS[: 2 if SAMPLES.is_dir() else 1] + QUESTIONS[2:]:
+    for question in QUESTIONS:
         ask(question)
 
     step("3. Another process continues the same conversation")
