@@ -180,6 +180,25 @@ async def test_update_gives_up_in_time_and_says_so(kv):
     assert await kv.get_value("k") == "another's"
 
 
+async def test_update_waits_for_a_foreign_lock_only_as_long_as_it_may(store: Store):
+    one, two = KeyValue(store.open(), NS), KeyValue(store.open(), NS)
+
+    async def hold(entered: asyncio.Event, leave: asyncio.Event) -> None:
+        async with one.lock():
+            entered.set()
+            await leave.wait()
+
+    entered, leave = asyncio.Event(), asyncio.Event()
+    holder = asyncio.create_task(hold(entered, leave))
+    await entered.wait()
+    async with asyncio.timeout(5):
+        with pytest.raises((UpdateConflict, LockTimeout)):
+            await two.update_value("k", lambda _: 1, timeout=0.1)
+    leave.set()
+    await holder
+    assert await two.update_value("k", lambda value: value, default="untouched") == "untouched"
+
+
 async def test_a_locked_block_commits_as_a_whole(kv):
     await kv.set_value("gone", 1)
     async with kv.lock() as tx:

@@ -313,6 +313,7 @@ async def transact(
 
     Raises:
         UpdateConflict: not landed within `timeout` seconds.
+        LockTimeout: the lock was not free in that time; names the holder.
     """
     joined = active_transaction(backend, namespace)
     if joined is not None:
@@ -333,7 +334,12 @@ async def transact(
                 result = await body(transaction)
             finally:
                 _active.reset(token)
-            return result, await transaction.commit()
+            # Somebody's lock() may keep the commit waiting: the time we have is for that too.
+            try:
+                async with asyncio.timeout(max(deadline - monotonic(), 0.001)):
+                    return result, await transaction.commit()
+            except TimeoutError:
+                raise UpdateConflict(f"{namespace} was kept locked by another for {timeout:g} s") from None
         except Conflict:
             if contention is not None:
                 contention.note()
