@@ -117,7 +117,9 @@ def unknown_settings(table: Mapping[str, Any], *, manifest: bool = False) -> lis
         for part in parts:
             name = part.replace(".", "_").replace("-", "_")
             if name not in NAMES:
-                problems.append(f"{part}: unknown setting{suggest(part, [known.replace('_', '-') for known in NAMES])}")
+                problems.append(
+                    f"{one_line(part)}: unknown setting{suggest(part, [known.replace('_', '-') for known in NAMES])}"
+                )
             elif manifest and name in _NOT_IN_MANIFEST:
                 problems.append(f"{part}: a secret does not belong in a manifest; use STEPWELL_{name.upper()}")
     return problems
@@ -131,6 +133,11 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
         for name in sorted(environ)
         if name.startswith("STEPWELL_") and name not in known
     ]
+
+
+def one_line(name: str) -> str:
+    """A name from a file as it may stand in a line."""
+    return name if name.isprintable() and len(name) <= 80 else f"{name!r:.80}"
 
 
 def suggest(name: str, known: Sequence[str]) -> str:

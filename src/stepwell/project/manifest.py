@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from stepwell.errors import InvalidId, ManifestInvalid, ProjectNotFound
 from stepwell.identifiers import check_project_id
-from stepwell.settings import suggest, unknown_settings
+from stepwell.settings import one_line, suggest, unknown_settings
 from stepwell.storage.declaration import DataStorage, ScopeModel
 
 MAX_RELATIONS = 32
@@ -63,7 +63,11 @@ def find_manifest(folder: str) -> tuple[str, dict[str, Any]]:
     if table is None:
         raise ProjectNotFound(f"{folder} is not a stepwell project: no [tool.stepwell] in pyproject.toml", path=folder)
     if not isinstance(table, dict):
-        raise ManifestInvalid(f"{pyproject}: tool.stepwell must be a table", problems=["tool.stepwell: not a table"])
+        raise ManifestInvalid(
+            f"{pyproject}: tool.stepwell: not a table",
+            hint="write [tool.stepwell]",
+            problems=["tool.stepwell: not a table"],
+        )
     return pyproject, table
 
 
@@ -77,7 +81,7 @@ def load_manifest(folder: str) -> Manifest:
     problems: list[str] = []
     for key in table:
         if key not in _KEYS:
-            problems.append(f"{key}: unknown key{suggest(key, _KEYS)}")
+            problems.append(f"{one_line(key)}: unknown key{suggest(key, _KEYS)}")
     project_id = _project_id(table, problems)
     executor = table.get("executor")
     if not isinstance(executor, str) or not _EXECUTOR.match(executor):
@@ -165,7 +169,7 @@ def _relations(relations: Any, own_id: str, problems: list[str]) -> list[Mapping
         where = f"related-projects[{number}]"
         for key in relation:
             if key not in ("alias", "project-id", "grant"):
-                problems.append(f"{where}.{key}: unknown key{suggest(key, ('alias', 'project-id', 'grant'))}")
+                problems.append(f"{where}.{one_line(key)}: unknown key{suggest(key, ('alias', 'project-id', 'grant'))}")
         alias = relation.get("alias")
         if not isinstance(alias, str) or not _ALIAS.match(alias):
             problems.append(f"{where}.alias: {alias!r:.80} does not match [a-z][a-z0-9_-]{{0,63}}")
@@ -199,11 +203,15 @@ def _grant(grant: Any, where: str, problems: list[str]) -> None:
                 if name in ("read", "write"):
                     _rule(inner, f"{where}.knowledge.{name}", problems)
                 else:
-                    problems.append(f"{where}.knowledge.{name}: unknown key{suggest(name, ('read', 'write'))}")
+                    problems.append(
+                        f"{where}.knowledge.{one_line(name)}: unknown key{suggest(name, ('read', 'write'))}"
+                    )
         elif key == "knowledge":
             problems.append(f"{where}.knowledge: not a table with read and write")
         else:
-            problems.append(f"{where}.{key}: unknown key{suggest(key, ('read', 'write', 'knowledge', 'entrypoints'))}")
+            problems.append(
+                f"{where}.{one_line(key)}: unknown key{suggest(key, ('read', 'write', 'knowledge', 'entrypoints'))}"
+            )
 
 
 def _rule(rule: Any, where: str, problems: list[str]) -> None:
@@ -212,7 +220,7 @@ def _rule(rule: Any, where: str, problems: list[str]) -> None:
         return
     for key in rule:
         if key not in ("mode", "prefixes"):
-            problems.append(f"{where}.{key}: unknown key{suggest(key, ('mode', 'prefixes'))}")
+            problems.append(f"{where}.{one_line(key)}: unknown key{suggest(key, ('mode', 'prefixes'))}")
     mode = rule.get("mode")
     if mode not in ("none", "all", "prefixes"):
         problems.append(f"{where}.mode: {mode!r:.80} is not one of none, all, prefixes")
