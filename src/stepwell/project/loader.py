@@ -64,10 +64,12 @@ def load_project(folder: str | Path) -> Project:
 
 def _import(manifest: Manifest, module_name: str) -> ModuleType:
     folder = manifest.folder
-    others = _put_away_other_projects(folder)
-    while folder in sys.path:
-        sys.path.remove(folder)
-    sys.path.insert(0, folder)
+    others = _other_projects(folder)
+    put_away = {name: module for name, module in list(sys.modules.items()) if _is_one_of(module, others)}
+    for name in put_away:
+        del sys.modules[name]
+    behind = [path for path in sys.path if path in others]
+    sys.path[:] = [folder, *(path for path in sys.path if path != folder and path not in others)]
     importlib.invalidate_caches()
     before = set(sys.modules)
     try:
@@ -84,33 +86,28 @@ def _import(manifest: Manifest, module_name: str) -> ModuleType:
         for name in set(sys.modules) - before:
             if _is_inside(sys.modules[name], folder):
                 sys.modules[name].__dict__[_MARK] = folder
-        sys.path.extend(others)
+        # What the other projects import later must still be found, behind what this one has.
+        taken = {name.partition(".")[0] for name in sys.modules}
+        for name, module in put_away.items():
+            if name.partition(".")[0] not in taken:
+                sys.modules[name] = module
+        sys.path.extend(behind)
 
 
 _MARK = "__stepwell_project__"
 """Set in every module that was imported from a project's folder: the folder."""
 
 
-def _put_away_other_projects(folder: str) -> list[str]:
-    """Take the folders of projects loaded before off the path, and their modules away where names would clash.
-
-    Returns the folders, to be put behind this one's: what they import later must still be found.
-    """
+def _other_projects(folder: str) -> list[str]:
+    """The folders of projects that were loaded before."""
     marks = {getattr(module, "__dict__", {}).get(_MARK) for module in list(sys.modules.values())}
-    others = [path for path in sys.path if path in marks and path != folder]
-    for name, module in list(sys.modules.items()):
-        home = getattr(module, "__dict__", {}).get(_MARK)
-        if home is None:
-            # Imported inside a function after its project was loaded.
-            home = next((other for other in others if _is_inside(module, other)), None)
-        if home not in (None, folder) and _defines(folder, name.partition(".")[0]):
-            del sys.modules[name]
-    sys.path[:] = [path for path in sys.path if path not in others]
-    return others
+    return [mark for mark in marks if isinstance(mark, str) and mark != folder]
 
 
-def _defines(folder: str, name: str) -> bool:
-    return (Path(folder) / f"{name}.py").exists() or (Path(folder) / name).is_dir()
+def _is_one_of(module: ModuleType, folders: list[str]) -> bool:
+    """True if a module is another project's: marked so, or imported inside a function after its project was loaded."""
+    home = getattr(module, "__dict__", {}).get(_MARK)
+    return home in folders if home is not None else any(_is_inside(module, folder) for folder in folders)
 
 
 def _is_inside(module: ModuleType, folder: str) -> bool:
@@ -129,9 +126,13 @@ def _import_error(error: BaseException, manifest: Manifest, module_name: str) ->
             )
         return ExecutorInvalid(f"{_place(error, folder)}: {error}", hint=f"install the missing package {error.name!r}")
     if isinstance(error, StepwellError):
-        return ExecutorInvalid(f"{_place(error, folder)}: {error.message}", hint=error.hint, **error.data)
+        return ExecutorInvalid(
+            f"{_place(error, folder)}: {error.message}", hint=error.hint or _DEBUG_HINT, **error.data
+        )
     if isinstance(error, SyntaxError):
-        return ExecutorInvalid(f"{error.filename or folder}:{error.lineno}: {error.msg}", hint=_DEBUG_HINT)
+        # Of a file with NUL bytes Python tells neither its name nor the line.
+        place = f"{error.filename}:{error.lineno}" if error.filename else f"{folder} (importing {module_name})"
+        return ExecutorInvalid(f"{place}: {error.msg}", hint=_DEBUG_HINT)
     return ExecutorInvalid(f"{_place(error, folder)}: {type(error).__name__}: {error}", hint=_DEBUG_HINT)
 
 

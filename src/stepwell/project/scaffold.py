@@ -232,7 +232,7 @@ def _manifest(root: Path, name: str, module: str, *, force: bool) -> tuple[str, 
             )
         table = known if isinstance(known, dict) else tomlkit.table()
         try:
-            project_id = check_project_id(table.get("project-id"))
+            project_id = check_project_id(str(table.get("project-id")))  # a plain str, not tomlkit's own
         except InvalidId:
             project_id = str(uuid.uuid4())
         table.update({"project-id": project_id, "executor": f"{module}:executor", "name": name})
