@@ -68,6 +68,14 @@ def test_without_letters_the_sieve_is_exact(text: str, query: str) -> None:
     assert Sieve(query).admits(stored(text, "")) == (query in text)
 
 
+@given(st.text(alphabet="qQzxjaA!#é\u212a", max_size=200), st.text(alphabet="qQzxjaA!#", min_size=1, max_size=4))
+def test_rare_characters(text: str, query: str) -> None:
+    if query.casefold() in text.casefold():
+        assert Sieve(query).admits(stored(text))
+    elif text.isascii() and query.casefold().encode() not in stored("").lower():
+        assert not Sieve(query).admits(stored(text))
+
+
 @given(TEXTS)
 def test_alphabets(text: str) -> None:
     made_ascii = any(character >= "\x80" and any(part < "\x80" for part in character.casefold()) for character in text)

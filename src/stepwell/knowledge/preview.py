@@ -9,7 +9,7 @@ import unicodedata
 from typing import Final
 
 SCANNED_CHARS: Final = 16_384
-PREVIEW_CHARS: Final = 280
+PREVIEW_CHARS: Final = 160
 
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?:(?!---)[^\n]*\n)*---[ \t]*(?:\n|\Z)")
 # Each pattern stops where the next attempt would start (or does not give back), so hostile text costs no more.
@@ -20,7 +20,7 @@ _EMPHASIS = re.compile(r"\*+|`+|~~+|(?<!\w)_++|(?<!_)_++(?!\w)|\|")
 
 
 def preview(markdown: str) -> str:
-    """One line of at most 280 characters: words as they read, markup and line ends folded into single spaces.
+    """One line of at most 160 characters: words as they read, markup and line ends folded into single spaces.
 
     >>> preview("# Title\\n\\nSome *text* with a [link](x).")
     'Title Some text with a link.'
