@@ -94,7 +94,7 @@ def cli(
     yield call
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        if getattr(sys.modules[name], "__stepwell_project__", None) is not None:
+        if str(project) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
 
 

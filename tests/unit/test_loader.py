@@ -19,12 +19,12 @@ executor = Executor(entrypoints=[Entrypoint(id="main", workflow=main, title=NAME
 
 
 @pytest.fixture(autouse=True)
-def _clean_imports() -> Iterator[None]:
+def _clean_imports(tmp_path: Path) -> Iterator[None]:
     path, modules = list(sys.path), set(sys.modules)
     yield
     sys.path[:] = path
     for name in set(sys.modules) - modules:
-        if getattr(sys.modules[name], "__stepwell_project__", None) is not None:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
 
 
