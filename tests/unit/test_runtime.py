@@ -334,6 +334,21 @@ async def test_inputs_are_validated_at_the_boundary(bench):
     assert bench.runs.list()[0][0][0].output == "Ada"
 
 
+async def test_create_input_may_fail_in_any_way_and_a_workflow_may_take_nothing(bench):
+    @workflow
+    async def bare() -> int:
+        return 1
+
+    assert (await bench.run(bare)).output == 1
+    for raised in (RuntimeError("odd"), ValueError("odd"), SystemExit("odd"), KeyError("odd")):
+
+        def create(args, raised=raised):
+            raise raised
+
+        with pytest.raises(InputInvalid, match="odd"):
+            await bench.run(Executor(entrypoints=[Entrypoint("main", bare, create_input=create)]), args=[])
+
+
 async def test_outputs_that_are_not_json_fail_with_the_path(bench):
     for value, path in ((math.nan, "$"), ({"a": [math.inf]}, "$.a[0]"), ({1: 2}, "$"), ([object()], "$[0]")):
 

@@ -114,9 +114,9 @@ class Workflow(NamedTuple):
         return hints(self.function).get("return")
 
     @property
-    def takes_context(self) -> bool:
-        """True if it has a second parameter for the context."""
-        return len(inspect.signature(self.function).parameters) > 1
+    def parameter_count(self) -> int:
+        """How many of input and context it takes."""
+        return min(len(inspect.signature(self.function).parameters), 2)
 
 
 @overload

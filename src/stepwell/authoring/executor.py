@@ -78,21 +78,15 @@ class Entrypoint:
         if self.create_input is None:
             made = default_input(self.workflow.input_type, args)
         else:
-            parameters = inspect.signature(self.create_input).parameters
+            arguments = (list(args), conversation_id) if _takes_conversation_id(self.create_input) else (list(args),)
             try:
-                made = (
-                    self.create_input(list(args), conversation_id)
-                    if len(parameters) > 1
-                    else self.create_input(list(args))
-                )
+                made = self.create_input(*arguments)
             except StepwellError:
                 raise
-            except (ValueError, TypeError, SystemExit) as error:
-                raise InputInvalid(f"the arguments of {self.id!r} were refused: {error}") from error
-            except Exception as error:
-                if type(error).__module__ == "argparse":
-                    raise InputInvalid(f"the arguments of {self.id!r} were refused: {error}") from error
-                raise
+            except (Exception, SystemExit) as error:
+                # argparse exits, everything else raises: it is the project's own word on its arguments.
+                kind = "" if isinstance(error, ValueError) else f"{type(error).__name__}: "
+                raise InputInvalid(f"the arguments of {self.id!r} were refused: {kind}{error}") from error
         return self.checked_input(made)
 
     def checked_input(self, value: Any) -> Any:
@@ -191,6 +185,12 @@ class Executor:
         if points and self.default_entrypoint not in self.entrypoints:
             problems.append(f"default_entrypoint {self.default_entrypoint!r:.60} is not one of the entrypoints")
         return problems
+
+
+def _takes_conversation_id(create_input: Callable[..., Any]) -> bool:
+    """True if a second parameter has to be given, or is called `conversation_id`."""
+    second = list(inspect.signature(create_input).parameters.values())[1:2]
+    return any(parameter.default is parameter.empty or parameter.name == "conversation_id" for parameter in second)
 
 
 def default_input(input_type: Any, args: Sequence[str]) -> Any:

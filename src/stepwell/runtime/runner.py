@@ -189,7 +189,7 @@ async def _stop(work: "asyncio.Task[Any]") -> None:
 async def _execute(request: RunRequest, session: RunSession, context: Context) -> tuple[Any, Any]:
     enter_run(session)
     workflow = request.entrypoint.workflow
-    arguments = (request.input, context) if workflow.takes_context else (request.input,)
+    arguments = (request.input, context)[: workflow.parameter_count]
     result = await call_user_code(session, workflow.function, arguments, {})
     await session.finish_background()
     session.check_consumed("")
