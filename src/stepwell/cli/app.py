@@ -1,6 +1,7 @@
 """The command table, the options every command has, and the one place where errors become exit codes."""
 
 import errno
+import sys
 from collections.abc import Callable
 
 import click
@@ -114,7 +115,7 @@ pass_output = click.make_pass_decorator(Output, ensure=True)
 
 def run(arguments: list[str]) -> int:
     """Run a command; every error comes out as one clear message and an exit code."""
-    output = Output()
+    output, streams = Output(), (sys.stdout, sys.stderr)
     options = arguments[: arguments.index("--") if "--" in arguments else None]
     output.json = "--json" in options
     output.json_errors = output.json or "--jsonl" in options
@@ -128,6 +129,10 @@ def run(arguments: list[str]) -> int:
         return output.error(UsageProblem(error.format_message(), hint=_usage_hint(error)))
     except BrokenPipeError:
         return 0  # the reader has gone: leave without complaint
+    except SystemExit as error:
+        # Shell completion ends this way, and so does click when it meets a broken pipe, having wrapped the streams.
+        gone, (sys.stdout, sys.stderr) = sys.stdout is not streams[0], streams
+        return 0 if gone or not isinstance(error.code, int) else error.code
     except Exception as error:  # noqa: BLE001  (the one place where anything becomes a message)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EIO, getattr(errno, "EDQUOT", None)):
             return output.error(StorageUnavailable(f"writing failed: {error.strerror}", hint="free some disk space"))

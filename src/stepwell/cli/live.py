@@ -130,7 +130,7 @@ class Live:
     def _status(self, text: str) -> None:
         # Only between lines of output: a status must not tear an answer apart.
         if self._on_terminal and self._at_line_start:
-            width = max(os.get_terminal_size(sys.stderr.fileno()).columns - 2, 0)
+            width = max((os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 2, 0)
             dim, off = ("\033[2m", "\033[0m") if self._output.colors(sys.stderr) else ("", "")
             sys.stderr.write(f"\r\033[K{dim}{safe(' '.join(text.split()))[:width]}{off}")
             sys.stderr.flush()

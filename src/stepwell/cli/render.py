@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
-    from typing import Any, TextIO
+    from typing import Any, Literal, TextIO
 
     from stepwell.errors import StepwellError
 
@@ -130,7 +130,8 @@ class Output:
             table.add_column(name, overflow="fold", no_wrap=not table.columns)
         for row in rows:
             table.add_row(*[Text(cell) for cell in row])
-        Console(file=self._out, no_color=not self.colors(self._out), highlight=False).print(table)
+        colors: Literal["auto"] | None = "auto" if self.colors(self._out) else None
+        Console(file=self._out, color_system=colors, highlight=False).print(table)
 
     def talk(self, text: str) -> None:
         """Tell the person something that is not data."""
