@@ -5,15 +5,18 @@ The position in the tree of calls travels in a context variable, so branches sta
 """
 
 import asyncio
+import contextlib
 import inspect
 import random
 import traceback
-from collections.abc import Awaitable, Callable
-from contextvars import ContextVar, copy_context
+from collections.abc import Awaitable, Callable, Container
+from contextvars import ContextVar
+from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
-from stepwell.errors import ExitInRun, NodeTimeout, StepwellError
+from stepwell.authoring.threads import WorkerThreads, current_bridge, in_thread
+from stepwell.errors import ExitInRun, NodeTimeout, ReplayMismatch, RunClosed, StepwellError
 
 FIRST_RETRY_SECONDS = 0.2
 MAX_RETRY_SECONDS = 30.0
@@ -32,13 +35,17 @@ class NodeSpec(NamedTuple):
 
 
 class Frame:
-    """One place in the tree of calls: the run itself, or a node that is running."""
+    """One place in the tree of calls: the run itself, or a node that is running.
 
-    __slots__ = ("counts", "path", "session")
+    `fresh` says that what is called from here is not looked up in the record of a resumed run.
+    """
 
-    def __init__(self, session: "Session", path: str) -> None:
+    __slots__ = ("counts", "fresh", "path", "session")
+
+    def __init__(self, session: "Session", path: str, *, fresh: bool = False) -> None:
         self.session = session
         self.path = path
+        self.fresh = fresh
         self.counts: dict[str, int] = {}
 
     def child_path(self, name: str) -> str:
@@ -47,18 +54,50 @@ class Frame:
         own = name if count == 1 else f"{name}#{count}"
         return f"{self.path}/{own}" if self.path else own
 
+    def free_path(self, name: str, taken: Container[str]) -> str:
+        """The path of the next child of that name that is not taken."""
+        while (path := self.child_path(name)) in taken:
+            pass
+        return path
 
-class Replayed(NamedTuple):
-    """A node's recorded result."""
 
-    result: Any
+class Recorded(NamedTuple):
+    """A value as it is recorded: bounded and redacted; `fingerprint` is of the whole.
+
+    `exact` says that the value can be had again from it, `spilled` that it is a reference to a file.
+    """
+
+    value: Any
+    fingerprint: str
+    exact: bool
+    spilled: bool
+
+
+class Found(NamedTuple):
+    """What a resumed run has of a call: its result, or how often it was begun and why it has to run again."""
+
+    path: str
+    is_replayed: bool
+    result: Any = None
+    attempt: int = 1
+    rerun: str | None = None
 
 
 class Session(Protocol):
     """What a node call needs from its run."""
 
-    def replayed(self, parent: str, path: str, spec: NodeSpec, fingerprint: str) -> Replayed | None:
-        """The recorded result of a call of a resumed run, if it has one.
+    @property
+    def is_resumed(self) -> bool:
+        """True if the run has a recorded past."""
+        ...
+
+    @property
+    def threads(self) -> WorkerThreads:
+        """Where synchronous functions run."""
+        ...
+
+    async def find(self, parent: Frame, path: str, spec: NodeSpec, fingerprint: str) -> Found:
+        """Look a call up in the past of a resumed run, where it may be recorded under another path.
 
         Raises:
             ReplayMismatch: the journal recorded another path through the code.
@@ -69,12 +108,16 @@ class Session(Protocol):
         """A frame of a resumed run is about to complete: raise ReplayMismatch if recorded children were not called."""
         ...
 
-    async def record(self, value: Any) -> tuple[Any, str, bool]:
-        """What to record of a value (bounded, redacted), the fingerprint of the whole, and whether it is exact."""
+    async def record(self, value: Any, annotation: Any = None) -> Recorded:
+        """What to record of a value; the annotation, if there is one, is what it will be read back as."""
         ...
 
     async def breathe(self) -> None:
-        """Let others have the event loop now and then."""
+        """Let others have the event loop now and then.
+
+        Raises:
+            RunClosed: the run has ended. ReplayMismatch, StorageUnavailable: it cannot go on.
+        """
         ...
 
     def emit(self, event: str, /, **data: Any) -> None:
@@ -83,10 +126,6 @@ class Session(Protocol):
 
     async def flush(self) -> None:
         """Wait until every event so far is durable."""
-        ...
-
-    async def in_thread(self, function: Callable[[], Any]) -> Any:
-        """Run a blocking function in the run's thread pool."""
         ...
 
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -116,11 +155,16 @@ def call(spec: NodeSpec, function: Callable[..., Any], signature: inspect.Signat
     if frame is None:
         return function(*args, **kwargs)
     coroutine = _run_node(frame, spec, function, signature, args, kwargs)
+    loop = frame.session.loop()
     try:
-        asyncio.get_running_loop()
+        running = asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run_coroutine_threadsafe(coroutine, frame.session.loop()).result()
-    return coroutine
+        bridge = current_bridge()
+        return bridge.wait(coroutine) if bridge else asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+    if running is loop:
+        return coroutine
+    # A loop that a synchronous node started in its thread: the run's bookkeeping stays on the run's own.
+    return asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
 
 async def _run_node(
@@ -129,19 +173,25 @@ async def _run_node(
     session = parent.session
     path = parent.child_path(spec.name)  # before anything waits: calls are numbered in the order they are made
     await session.breathe()
-    shown, fingerprint, _ = await session.record(_inputs(signature, args, kwargs))
-    replayed = session.replayed(parent.path, path, spec, fingerprint)
-    if replayed is not None:
-        return replayed.result
+    inputs = await session.record(_inputs(signature, args, kwargs))
+    noted: dict[str, Any] = {}
+    if session.is_resumed and not parent.fresh:
+        found = await session.find(parent, path, spec, inputs.fingerprint)
+        if found.is_replayed:
+            return found.result
+        path = found.path
+        if found.attempt > 1:
+            noted = {"attempt": found.attempt, "rerun": found.rerun}
     session.emit(
-        "node.started", node=path, parent=parent.path, name=spec.name, kind=spec.kind, input=shown,
-        fingerprint=fingerprint,
+        "node.started", node=path, parent=parent.path, name=spec.name, kind=spec.kind, input=inputs.value,
+        fingerprint=inputs.fingerprint, **noted,
     )  # fmt: skip
     started = monotonic()
-    token = _frame.set(frame := Frame(session, path))
+    token = _frame.set(frame := Frame(session, path, fresh=parent.fresh or not spec.replay))
     try:
         result = await _attempts(frame, spec, lambda: _once(session, spec, function, args, kwargs))
-        session.check_consumed(path)
+        if not frame.fresh:
+            session.check_consumed(path)
     except BaseException as error:
         if isinstance(error, asyncio.CancelledError):
             session.emit("node.cancelled", node=path, duration_ms=_since(started))
@@ -154,10 +204,11 @@ async def _run_node(
         raise
     finally:
         _frame.reset(token)
-    shown, _, exact = await session.record(result)
+    output = await session.record(result, spec.returns)
     session.emit(
-        "node.completed", node=path, duration_ms=_since(started), output=shown, replayable=exact and spec.replay
-    )
+        "node.completed", node=path, duration_ms=_since(started), output=output.value,
+        replayable=output.exact and spec.replay, **({"spilled": True} if output.spilled else {}),
+    )  # fmt: skip
     if spec.durable or spec.kind in ("llm", "tool", "output"):
         await session.flush()
     return result
@@ -166,12 +217,10 @@ async def _run_node(
 async def _attempts(frame: Frame, spec: NodeSpec, once: Callable[[], Awaitable[Any]]) -> Any:
     delay = FIRST_RETRY_SECONDS
     for attempt in range(1, spec.retries + 2):
-        # Each attempt numbers its children afresh, so that a retried call finds its own records.
-        frame.counts.clear()
         try:
             return await once()
         except Exception as error:
-            if attempt > spec.retries or (isinstance(error, StepwellError) and error.code == "replay_mismatch"):
+            if attempt > spec.retries or isinstance(error, (ReplayMismatch, RunClosed)):
                 raise
             pause = delay * (0.5 + random.random())
             frame.session.emit(
@@ -180,6 +229,9 @@ async def _attempts(frame: Frame, spec: NodeSpec, once: Callable[[], Awaitable[A
             )  # fmt: skip
             await asyncio.sleep(pause)
             delay = min(delay * 2, MAX_RETRY_SECONDS)
+            # The next attempt numbers its children afresh and calls them for real: what they returned did not do.
+            frame.counts.clear()
+            frame.fresh = True
     raise AssertionError("unreachable")
 
 
@@ -202,8 +254,8 @@ async def call_user_code(session: Session, function: Callable[..., Any], args: A
     try:
         if inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
-        context = copy_context()
-        return await session.in_thread(lambda: context.run(function, *args, **kwargs))
+        result = await in_thread(session.threads, partial(function, *args, **kwargs))
+        return await result if inspect.isawaitable(result) else result
     except (SystemExit, KeyboardInterrupt) as error:
         raise ExitInRun(f"the code of the run raised {error!r}") from error
 
@@ -235,7 +287,8 @@ def first_cause(error: BaseException) -> BaseException:
 def _mark(error: BaseException, path: str) -> None:
     cause = first_cause(error)
     if not hasattr(cause, "stepwell_node"):
-        cause.stepwell_node = path  # type: ignore[attr-defined]
+        with contextlib.suppress(AttributeError):  # an exception class may close itself to new attributes
+            cause.stepwell_node = path  # type: ignore[attr-defined]
 
 
 def _since(started: float) -> float:

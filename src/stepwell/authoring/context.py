@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 from stepwell.authoring.calls import current_frame
 from stepwell.authoring.cancellation import Cancellation
 from stepwell.authoring.output import Output, OutputSession
+from stepwell.authoring.threads import current_bridge
 from stepwell.conversation.state import Conversation, NoConversation
 from stepwell.errors import InvalidArgument, RunClosed
 from stepwell.files.run_files import RunFiles
@@ -38,10 +39,6 @@ class RunServices(OutputSession, Protocol):
 
     def loop(self) -> asyncio.AbstractEventLoop:
         """The run's event loop."""
-        ...
-
-    def is_closed(self) -> bool:
-        """True once the run has ended."""
         ...
 
 
@@ -176,7 +173,8 @@ class Context:
         if running is not None:
             coroutine.close()
             raise InvalidArgument("ctx.wait() was called on the event loop", hint="use `await` in async functions")
-        return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        bridge = current_bridge()
+        return bridge.wait(coroutine) if bridge else asyncio.run_coroutine_threadsafe(coroutine, loop).result()
 
 
 def _node() -> str:

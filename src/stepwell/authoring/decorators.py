@@ -68,6 +68,7 @@ def node(
         raise ExecutorInvalid(f"@node {own_name}: timeout is {timeout!r:.40}: it must be seconds over 0")
     if "/" in own_name or "#" in own_name:
         raise ExecutorInvalid(f"@node {own_name!r}: a node name has no / and no #")
+    _check_not_generator(function, f"@node {own_name}")
     signature = inspect.signature(function)
     spec: NodeSpec | None = None
 
@@ -105,7 +106,7 @@ class Workflow(NamedTuple):
     @property
     def input_type(self) -> Any:
         """The annotation of the input; None where there is none."""
-        parameters = list(inspect.signature(self.function).parameters.values())
+        parameters = _positional(self.function)
         return hints(self.function).get(parameters[0].name) if parameters else None
 
     @property
@@ -113,10 +114,11 @@ class Workflow(NamedTuple):
         """The annotation of what it returns; None where there is none."""
         return hints(self.function).get("return")
 
-    @property
-    def parameter_count(self) -> int:
-        """How many of input and context it takes."""
-        return min(len(inspect.signature(self.function).parameters), 2)
+    def arguments(self, value: Any, context: Any) -> tuple[Any, ...]:
+        """As many of input and context as the function takes."""
+        parameters = inspect.signature(self.function).parameters.values()
+        takes_any = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
+        return (value, context) if takes_any else (value, context)[: len(_positional(self.function))]
 
 
 @overload
@@ -128,10 +130,36 @@ def workflow(function: Any = None, *, name: str | None = None) -> Any:
 
     Args:
         name: the function's name by default.
+
+    Raises:
+        ExecutorInvalid: the function cannot be called with an input and a context.
     """
     if function is None:
         return functools.partial(workflow, name=name)
-    return Workflow(function, name or function.__name__)
+    own_name = name or function.__name__
+    _check_not_generator(function, f"@workflow {own_name}")
+    needed = [
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    known = [parameter.name for parameter in _positional(function)[:2]]
+    if not set(needed) <= set(known):
+        raise ExecutorInvalid(f"@workflow {own_name}: it is called with (input, ctx), but needs {', '.join(needed)}")
+    return Workflow(function, own_name)
+
+
+def _positional(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def _check_not_generator(function: Callable[..., Any], what: str) -> None:
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ExecutorInvalid(
+            f"{what}: a generator has no result to record", hint="return a list, or write to `ctx.output(...)`"
+        )
 
 
 def hints(function: Callable[..., Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from time import monotonic
 from types import TracebackType
 from typing import Any, NamedTuple, Protocol, Self
 
-from stepwell.errors import InvalidArgument
+from stepwell.errors import InvalidArgument, RunClosed
 
 COALESCE_SECONDS = 0.04
 MAX_CHUNK_CHARS = 16_384
@@ -27,6 +27,14 @@ class OutputSession(Protocol):
 
     def recorded_output(self, item: str) -> RecordedOutput | None:
         """What was recorded of the item before the run was cut off."""
+        ...
+
+    def is_new_item(self, item: str) -> bool:
+        """True the first time that the run opens it."""
+        ...
+
+    def is_closed(self) -> bool:
+        """True once the run has ended."""
         ...
 
     def emit(self, event: str, /, **data: Any) -> None:
@@ -62,12 +70,15 @@ class Output:
         self._shown_at = 0.0
         self._recorded: RecordedOutput | None = None
         self._open = False
+        self._is_due = False
+        self._length = 0
 
     async def __aenter__(self) -> Self:
         self._recorded = self._session.recorded_output(self.item)
         self._open = True
         if self._recorded is None:
-            self._session.emit("output.started", item=self.item, name=self.name, media_type=self._media_type)
+            event = "output.started" if self._session.is_new_item(self.item) else "output.restarted"
+            self._session.emit(event, item=self.item, name=self.name, media_type=self._media_type)
         return self
 
     async def __aexit__(
@@ -88,19 +99,23 @@ class Output:
         """Add text. Chunks in quick succession are shown together, at most 40 ms late."""
         if not isinstance(chunk, str):
             raise InvalidArgument(f"an output takes text, not {type(chunk).__name__}", argument="chunk")
+        if self._session.is_closed():
+            raise RunClosed(f"the run of the output {self.name!r} has ended")
         if not self._open:
             raise InvalidArgument(f"the output {self.name!r} is closed", hint="write inside its `async with` block")
         if not chunk:
             return
         self._parts.append(chunk)
         if self._recorded is not None:
-            self._catch_up()
-            return
-        self._pending += chunk
-        if monotonic() - self._shown_at >= COALESCE_SECONDS or len(self._pending) >= MAX_CHUNK_CHARS:
-            self.push()
+            self._catch_up(self._recorded, chunk)
         else:
-            self._session.later(self)
+            self._pending += chunk
+            if monotonic() - self._shown_at >= COALESCE_SECONDS or len(self._pending) >= MAX_CHUNK_CHARS:
+                self.push()
+            elif not self._is_due:
+                self._is_due = True
+                self._session.later(self)
+        self._length += len(chunk)
 
     @property
     def text(self) -> str:
@@ -109,23 +124,23 @@ class Output:
 
     def push(self) -> None:
         """Show what is waiting."""
+        self._is_due = False
         while self._pending:
             chunk, self._pending = self._pending[:MAX_CHUNK_CHARS], self._pending[MAX_CHUNK_CHARS:]
             self._session.emit("output.chunk", item=self.item, text=chunk)
         self._shown_at = monotonic()
 
-    def _catch_up(self) -> None:
-        assert self._recorded is not None  # noqa: S101
-        text, recorded = self.text, self._recorded.text
-        if len(text) <= len(recorded):
-            if recorded.startswith(text):
-                return
-        elif text.startswith(recorded) and not self._recorded.completed:
-            self._recorded = None
-            self._pending = text[len(recorded) :]
-            self.push()
+    def _catch_up(self, recorded: RecordedOutput, chunk: str) -> None:
+        """A chunk of an item that is recorded: known already, the first news behind the record, or another text."""
+        known = recorded.text[self._length : self._length + len(chunk)]
+        if known == chunk:
             return
-        self._restart()
+        if chunk.startswith(known) and not recorded.completed:
+            self._recorded = None
+            self._pending = chunk[len(known) :]
+            self.push()
+        else:
+            self._restart()
 
     def _restart(self) -> None:
         self._recorded = None

@@ -5,7 +5,7 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, get_args, get_origin, get_type_hints, is_typeddict
 
-from stepwell.errors import InputInvalid, OutputInvalid, ValueNotSerializable
+from stepwell.errors import InputInvalid, OutputInvalid, StepwellError, ValueNotSerializable
 from stepwell.jsontext import MAX_DEPTH, encode
 
 UNLIMITED = 1 << 40
@@ -129,7 +129,28 @@ def describe_value(value: Any) -> Described:
     try:
         return Described(value, encode(value, max_bytes=UNLIMITED), exact=True)
     except ValueNotSerializable:
+        return _inexactly(value)
+
+
+def describe_result(annotation: Any, value: Any) -> Described:
+    """What to record of a result: exact if it is JSON, or if its annotation makes an equal value of the record."""
+    try:
+        return Described(value, encode(value, max_bytes=UNLIMITED), exact=True)
+    except ValueNotSerializable:
+        if is_any(annotation):
+            return _inexactly(value)
+    try:
+        recorded = adapter(annotation).dump_python(value, mode="json", warnings="error")
+        text = encode(recorded, max_bytes=UNLIMITED)
+        again = restore(annotation, recorded)
+        if type(again) is type(value) and bool(again == value):
+            return Described(recorded, text, exact=True)
+    except (ValueError, TypeError, RuntimeError, StepwellError):  # whatever pydantic or the value's own == object to
         pass
+    return _inexactly(value)
+
+
+def _inexactly(value: Any) -> Described:
     from pydantic_core import PydanticSerializationError, to_jsonable_python
 
     try:

@@ -1,12 +1,13 @@
 """The host: everything a process needs to run projects hangs from it."""
 
+import asyncio
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from stepwell.authoring.threads import WorkerThreads
 from stepwell.errors import InputInvalid, RunStateConflict
 from stepwell.files.store import FileStore
 from stepwell.identifiers import new_id
@@ -14,9 +15,10 @@ from stepwell.jsontext import decode
 from stepwell.project.loader import Project
 from stepwell.redaction import Redactor
 from stepwell.runtime.replay import history_of
-from stepwell.runtime.runner import RunHandle, RunRequest, choose_conversation_id, start, take_run
-from stepwell.runtime.runs import ENDED, Runs
-from stepwell.runtime.session import OnEvent
+from stepwell.runtime.report import Report
+from stepwell.runtime.runner import RunHandle, RunRequest, choose_conversation_id, start
+from stepwell.runtime.runs import ENDED, Runs, take_run
+from stepwell.runtime.session import OnEvent, RunSession
 from stepwell.settings import Settings
 from stepwell.storage.location import LocalStores, Stores
 from stepwell.store.sqlite_journal import SqliteJournal
@@ -39,8 +41,9 @@ class Host:
         self.server_stores = server_stores
         self.files = FileStore(Path(settings.home) / "files")
         self.redactor = Redactor.from_environment(os.environ)
-        self.threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="stepwell-node")
+        self.threads = WorkerThreads(MAX_THREADS, "stepwell-node")
         self._journals: dict[str, SqliteJournal] = {}
+        self._running: dict[asyncio.Task[Report], RunSession] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -86,31 +89,32 @@ class Host:
 
         Raises:
             EntrypointNotFound, InputInvalid, InvalidId: nothing was started.
+            RunStateConflict: there is a run of that id.
         """
         point = project.executor.entrypoint(entrypoint)
         value = point.checked_input(input) if input is not _UNSET else point.input_from(args, conversation_id)
         chosen = choose_conversation_id(project, conversation_id, value)
         request = RunRequest(run_id or new_id(), point, value, chosen, None, on_event)
-        return await start(self, project, request, take_run(self, project.manifest.project_id, request.run_id))
+        return await start(self, project, request, take_run(self.journal(project.manifest.project_id), request.run_id))
 
     async def resume(self, project: Project, run_id: str, *, on_event: OnEvent | None = None) -> RunHandle:
         """Continue a run whose process was killed: recorded nodes return their results, the rest runs.
 
         Raises:
             RunNotFound, RunStateConflict: it has ended, or a process is executing it.
-            InputInvalid: its input cannot be restored, because it was not JSON.
+            InputInvalid: its input cannot be restored, because it was not JSON or held a secret.
         """
         self.runs(project.manifest.project_id).row(run_id)
         # The lock comes first: what is read after taking it is the whole history, whoever resumed the run before.
-        ticket = take_run(self, project.manifest.project_id, run_id)
+        ticket = take_run(self.journal(project.manifest.project_id), run_id)
         try:
-            request = self._recorded_request(project, run_id, on_event)
+            request = await self._recorded_request(project, run_id, on_event)
         except BaseException:
             self.journal(project.manifest.project_id).locks().release(ticket)
             raise
         return await start(self, project, request, ticket)
 
-    def _recorded_request(self, project: Project, run_id: str, on_event: OnEvent | None) -> RunRequest:
+    async def _recorded_request(self, project: Project, run_id: str, on_event: OnEvent | None) -> RunRequest:
         """What a run was started with, and its past."""
         runs = self.runs(project.manifest.project_id)
         row = runs.row(run_id)
@@ -120,14 +124,30 @@ class Host:
             )
         stored = decode(row.input)
         if not stored["exact"]:
-            raise InputInvalid(f"the input of {run_id} is not JSON and cannot be restored", hint="start a new run")
+            raise InputInvalid(
+                f"the input of {run_id} cannot be restored: it is not JSON, or holds a secret", hint="start a new run"
+            )
+        value = stored["value"]
+        if stored.get("spilled"):
+            value = decode((await asyncio.to_thread(self.files.read, value["$artifact"])).decode())
         point = project.executor.entrypoint(row.entrypoint)
-        value = point.checked_input(stored["value"])
-        return RunRequest(run_id, point, value, row.conversation_id, history_of(runs.all_events(run_id)), on_event)
+        history = await asyncio.to_thread(lambda: history_of(runs.all_events(run_id)))
+        return RunRequest(run_id, point, point.checked_input(value), row.conversation_id, history, on_event)
+
+    def keep(self, session: RunSession, task: "asyncio.Task[Report]") -> None:
+        """Remember a run until it has ended, to cancel it when the host is closed before."""
+        self._running[task] = session
+        task.add_done_callback(lambda done: self._running.pop(done, None))
 
     async def close(self) -> None:
-        """Finish what was accepted and release everything."""
-        self.threads.shutdown(wait=False, cancel_futures=True)
+        """Cancel the runs that are still going on, finish what was accepted, and release everything."""
+        running = dict(self._running)
+        for session in running.values():
+            if not session.cancelled:
+                session.cancel("the host was closed")
+        if running:
+            await asyncio.wait(running)
+        self.threads.close()
         for journal in self._journals.values():
             journal.close()
         await self.local_stores.close()

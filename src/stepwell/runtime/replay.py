@@ -4,108 +4,251 @@ Calls are matched by node path and call order, with the fingerprint of their inp
 another path than recorded, the run is refused instead of replayed wrongly: at once when a call that is not recorded
 comes where the recorded run had finished one call before it began the next, and at the latest when a node completes
 with recorded calls that were never made.
+
+Call order among concurrent branches depends on which result came first. So recorded results are given back in the
+order in which they came (`Delivery`), and the branches go on as they did. What is left of chance (`as_completed` starts
+its coroutines in any order) is met by matching calls that went on side by side by name and input.
 """
 
+import asyncio
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from stepwell.authoring.output import RecordedOutput
 from stepwell.errors import ReplayMismatch
 from stepwell.runtime.events import Event
 
+ORDER_SECONDS = 1.0
+"""How long a recorded result waits for one that came before it and that nobody has asked for yet."""
+
+_LEAD = 4
+_NEVER = 1 << 62
+
 
 class NodeRecord:
-    """What is recorded of one node path."""
+    """What is recorded of one node path. `begun` counts how often it was started; the numbers are of events.
 
-    __slots__ = ("completed", "consumed", "ended", "fingerprint", "output", "parent", "path", "replayable", "started")
+    `optional` marks what followed a failure that may turn out well when the run goes on.
+    """
 
-    def __init__(self, path: str, parent: str, fingerprint: str, started: int) -> None:
-        self.started = started
-        self.ended: int | None = None
+    __slots__ = (
+        "begun", "completed", "consumed", "ended", "failed", "fingerprint", "name", "optional", "output", "parent",
+        "path", "replayable", "spilled", "started",
+    )  # fmt: skip
+
+    def __init__(self, path: str, parent: str, name: str, fingerprint: str, started: int, begun: int) -> None:
         self.path = path
         self.parent = parent
+        self.name = name
         self.fingerprint = fingerprint
+        self.started = started
+        self.begun = begun
+        self.ended = _NEVER
         self.completed = False
+        self.failed: int | None = None
         self.replayable = False
+        self.spilled = False
         self.output: Any = None
         self.consumed = False
+        self.optional = False
 
 
-class History(NamedTuple):
-    """The recorded past of a run, ready to be matched."""
+class Delivery:
+    """Gives recorded results back in the order in which they came.
 
-    last_seq: int
-    nodes: dict[str, NodeRecord]
-    children: dict[str, list[NodeRecord]]
-    outputs: dict[str, RecordedOutput]
-    usage_sequence: int
-    usage_total: dict[str, int] | None
-    usage_by_node: dict[str, int]
-    counts: dict[str, int]
+    Args:
+        records: those that can be given back, in that order.
+    """
 
-    def take(self, parent: str, path: str, fingerprint: str) -> NodeRecord | None:
-        """The completed record of a call, marked as used; None if the call has to run.
+    def __init__(self, records: Iterable[NodeRecord]) -> None:
+        self._order = list(records)
+        self._next = 0
+        self._done: set[str] = set()
+        self._moved = asyncio.Event()
+
+    async def turn(self, record: NodeRecord) -> None:
+        """Wait until everything that came before was given back, or is not asked for in time."""
+        while (first := self._first()) is not None and first is not record and record.path not in self._done:
+            self._moved.clear()
+            try:
+                async with asyncio.timeout(ORDER_SECONDS):
+                    await self._moved.wait()
+            except TimeoutError:
+                if self._first() is first:
+                    self.skip(first)
+        # Whoever waits for the result before this one gets some rounds of the event loop to act on it.
+        for _ in range(_LEAD):
+            await asyncio.sleep(0)
+        self.skip(record)
+
+    def skip(self, record: NodeRecord) -> None:
+        """This one is done with: the next may come."""
+        self._done.add(record.path)
+        self._moved.set()
+
+    def _first(self) -> NodeRecord | None:
+        while self._next < len(self._order) and self._order[self._next].path in self._done:
+            self._next += 1
+        return self._order[self._next] if self._next < len(self._order) else None
+
+
+class History:
+    """The recorded past of a run, ready to be matched. Read from its events by `history_of`."""
+
+    def __init__(self) -> None:
+        self.last_seq = 0
+        self.nodes: dict[str, NodeRecord] = {}
+        self.children: dict[str, list[NodeRecord]] = {}
+        self.outputs: dict[str, RecordedOutput] = {}
+        self.usage_sequence = 0
+        self.usage_total: dict[str, int] | None = None
+        self.usage_by_node: dict[str, int] = {}
+        self.counts: dict[str, int] = {}
+        self._alike: dict[tuple[str, str, str], list[NodeRecord]] = {}
+        self._used_up: dict[str, int] = {}
+
+    def take(self, parent: str, path: str, name: str, fingerprint: str) -> NodeRecord | None:
+        """The record of a call, marked as used; None if there is none.
 
         Raises:
             ReplayMismatch
         """
+        siblings = self.children.get(parent, [])
         record = self.nodes.get(path)
-        if record is None:
-            siblings = self.children.get(parent, ())
-            left = [other for other in siblings if other.completed and not other.consumed]
-            if left and all(_ended_before(other, left[0]) for other in siblings if other.consumed):
-                raise ReplayMismatch(f"the code calls {path!r} where {left[0].path!r} is recorded", node=path)
-            return None
-        if record.fingerprint != fingerprint:
-            raise ReplayMismatch(f"the node {path!r} is called with another input than recorded", node=path)
+        if record is None or record.consumed or record.fingerprint != fingerprint:
+            found = self._twin(siblings, record, name, fingerprint)
+            if found is None:
+                self._check_new(siblings, record, path)
+                return None
+            record = found
         record.consumed = True
-        return record if record.completed and record.replayable else None
+        if record.failed is not None:
+            self.make_optional(parent, record.failed, _NEVER)
+        return record
+
+    def _twin(
+        self, siblings: list[NodeRecord], own: NodeRecord | None, name: str, fingerprint: str
+    ) -> NodeRecord | None:
+        """The record of the same call under another number, where numbers say nothing."""
+        if not self._alike:
+            for record in self.nodes.values():
+                self._alike.setdefault((record.parent, record.name, record.fingerprint), []).append(record)
+        parent = siblings[0].parent if siblings else ""
+        for other in self._alike.get((parent, name, fingerprint), ()):
+            if not other.consumed and ((own is not None and own.optional) or _went_on_beside(other, siblings)):
+                return other
+        return None
+
+    def _check_new(self, siblings: list[NodeRecord], own: NodeRecord | None, path: str) -> None:
+        """Raise ReplayMismatch if a call that is not recorded cannot have been made by the recorded code."""
+        if own is None:
+            left = self._first_missed(siblings) if siblings else None
+            if left is not None and all(other.ended < left.started for other in siblings if other.consumed):
+                raise ReplayMismatch(f"the code calls {path!r} where {left.path!r} is recorded", node=path)
+        elif not (own.consumed or own.optional or (not own.completed and _went_on_beside(own, siblings))):
+            raise ReplayMismatch(f"the node {path!r} is called with another input than recorded", node=path)
+
+    def _first_missed(self, siblings: list[NodeRecord]) -> NodeRecord | None:
+        # Behind its record a long run makes thousands of new calls: what was found used up is not gone through again.
+        start = self._used_up.get(siblings[0].parent, 0)
+        while start < len(siblings) and not _is_missed(siblings[start]):
+            start += 1
+        self._used_up[siblings[0].parent] = start
+        return siblings[start] if start < len(siblings) else None
 
     def check_consumed(self, path: str) -> None:
         """Raise ReplayMismatch if a recorded child of `path` was never called."""
         for record in self.children.get(path, ()):
-            if record.completed and not record.consumed:
+            if _is_missed(record):
                 raise ReplayMismatch(f"the recorded node {record.path!r} is no longer called", node=record.path)
 
+    def make_optional(self, parent: str, after: int, before: int) -> None:
+        """A node failed at event `after` and is tried again: what the code did about that may not be done again."""
+        for record in self.children.get(parent, ()):
+            if after < record.started < before:
+                record.optional = True
 
-def _ended_before(record: NodeRecord, later: NodeRecord) -> bool:
-    return record.ended is not None and record.ended < later.started
+    def delivery(self) -> Delivery:
+        """The recorded results in the order in which they came."""
+        given = [record for record in self.nodes.values() if record.replayable and not self._is_inside(record)]
+        return Delivery(sorted(given, key=lambda record: record.ended))
+
+    def forget_inside(self, path: str) -> None:
+        """Drop what was called from a node whose attempt failed: the next attempt called it anew."""
+        for record in self.children.pop(path, ()):
+            self.nodes.pop(record.path, None)
+            self.forget_inside(record.path)
+
+    def _is_inside(self, record: NodeRecord) -> bool:
+        """True if a node above it is given back as a whole."""
+        parent = self.nodes.get(record.parent)
+        return parent is not None and (parent.replayable or self._is_inside(parent))
 
 
-def history_of(events: list[Event]) -> History:
+def _is_missed(record: NodeRecord) -> bool:
+    return record.completed and not record.consumed and not record.optional
+
+
+def _went_on_beside(record: NodeRecord, siblings: list[NodeRecord]) -> bool:
+    return any(
+        other is not record and other.started < record.ended and record.started < other.ended for other in siblings
+    )  # fmt: skip
+
+
+class _Item(NamedTuple):
+    parts: list[str]
+    completed: list[bool]
+
+
+def history_of(events: Iterable[Event]) -> History:
     """Read the past from a run's events."""
-    nodes: dict[str, NodeRecord] = {}
-    children: dict[str, list[NodeRecord]] = {}
-    texts: dict[str, list[str]] = {}
-    completed: set[str] = set()
-    usage_sequence, usage_total = 0, None
-    usage_by_node: dict[str, int] = {}
-    counts: dict[str, int] = {}
+    history = History()
+    items: dict[str, _Item] = {}
     for event in events:
+        history.last_seq = event.seq
         data = event.data
-        path = data.get("node", "")
-        if event.type == "node.started":
-            if path in nodes:  # an earlier attempt: only the last one counts
-                children[data["parent"]].remove(nodes[path])
-            nodes[path] = record = NodeRecord(path, data["parent"], data["fingerprint"], event.seq)
-            children.setdefault(data["parent"], []).append(record)
-        elif event.type in ("node.completed", "node.failed", "node.cancelled"):
-            counts[event.type] = counts.get(event.type, 0) + 1
-            if path in nodes:
-                record = nodes[path]
-                record.ended = event.seq
-                if event.type == "node.completed":
-                    record.completed, record.output = True, data["output"]
-                    record.replayable = data["replayable"]
+        if event.type.startswith("node."):
+            _read_node(history, event)
         elif event.type in ("output.started", "output.restarted"):
-            texts[data["item"]] = []
-            completed.discard(data["item"])
+            items[data["item"]] = _Item([], [])
         elif event.type == "output.chunk":
-            texts[data["item"]].append(data["text"])
+            items[data["item"]].parts.append(data["text"])
         elif event.type == "output.completed":
-            completed.add(data["item"])
+            items[data["item"]].completed.append(True)
         elif event.type == "token_usage.reported":
-            usage_sequence, usage_total = data["sequence"], data["total"]
-            usage_by_node[path] = usage_by_node.get(path, 0) + 1
-    outputs = {item: RecordedOutput("".join(parts), item in completed) for item, parts in texts.items()}
-    last_seq = events[-1].seq if events else 0
-    return History(last_seq, nodes, children, outputs, usage_sequence, usage_total, usage_by_node, counts)
+            history.usage_sequence, history.usage_total = data["sequence"], data["total"]
+            path = data["node"]
+            history.usage_by_node[path] = history.usage_by_node.get(path, 0) + 1
+    history.outputs = {
+        name: RecordedOutput("".join(item.parts), bool(item.completed)) for name, item in items.items()
+    }  # fmt: skip
+    return history
+
+
+def _read_node(history: History, event: Event) -> None:
+    data = event.data
+    path = data["node"]
+    known = history.nodes.get(path)
+    if event.type == "node.started":
+        begun = known.begun + 1 if known else 1
+        record = NodeRecord(path, data["parent"], data["name"], data["fingerprint"], event.seq, begun)
+        siblings = history.children.setdefault(record.parent, [])
+        if known is not None:  # an earlier attempt: only the last one counts
+            record.failed = known.failed
+            siblings.remove(known)
+        siblings.append(record)
+        history.nodes[path] = record
+        return
+    history.counts[event.type] = history.counts.get(event.type, 0) + 1
+    if event.type == "node.retrying":
+        history.forget_inside(path)
+    elif known is not None:
+        known.ended = event.seq
+        if event.type == "node.failed":
+            known.failed = event.seq
+        elif event.type == "node.completed":
+            if known.failed is not None:
+                history.make_optional(known.parent, known.failed, known.started)
+            known.completed, known.failed, known.output = True, None, data["output"]
+            known.replayable = data["replayable"]
+            known.spilled = data.get("spilled", False)

@@ -1,5 +1,6 @@
 """The report that closes a run."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from stepwell.identifiers import iso_time
@@ -33,6 +34,15 @@ class Report(NamedTuple):
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON."""
         return self._asdict()
+
+
+def closing_of(
+    *, output: Any = None, display_input: Any = None, error: Any = None, tokens: Any = None,
+    nodes: Mapping[str, int],
+) -> dict[str, Any]:  # fmt: skip
+    """What the journal keeps of a report when a run ends; `nodes` counts node events by type."""
+    counts = {name.removeprefix("node."): count for name, count in nodes.items() if name != "node.started"}
+    return {"output": output, "display_input": display_input, "error": error, "tokens": tokens, "nodes": counts}
 
 
 def report_of(row: RunRow, *, interrupted: bool = False) -> Report:

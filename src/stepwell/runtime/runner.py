@@ -9,22 +9,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepwell.authoring.calls import call_user_code, describe_error, enter_run, first_cause
 from stepwell.authoring.context import Context, Parts, ProjectInfo
 from stepwell.authoring.executor import Entrypoint
-from stepwell.authoring.schema import UNLIMITED, describe_value, to_json, validate
+from stepwell.authoring.schema import UNLIMITED, to_json, validate
 from stepwell.conversation.state import Conversation, NoConversation
-from stepwell.errors import OutputInvalid, RunStateConflict, StepwellError
+from stepwell.errors import OutputInvalid, StepwellError, StorageUnavailable
 from stepwell.files.run_files import RunFiles
 from stepwell.identifiers import check_conversation_id, new_id, now_micros
 from stepwell.jsontext import encode
 from stepwell.project.loader import Project
 from stepwell.runtime.events import Event
+from stepwell.runtime.guarding import RunStores
 from stepwell.runtime.replay import History
-from stepwell.runtime.report import Report, report_of
+from stepwell.runtime.report import Report, closing_of, report_of
 from stepwell.runtime.session import OnEvent, RunSession
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.location import Storage
 from stepwell.store.entries import Domain, Source
-from stepwell.store.file_lock import Ticket, offset_of
-from stepwell.store.journal import RunRow
+from stepwell.store.file_lock import Ticket
+from stepwell.store.journal import Journal, RunRow
 from stepwell.usage.report import TokenReport
 from stepwell.usage.totals import NoTokenUsage, TokenUsage
 
@@ -50,13 +51,14 @@ class RunHandle:
 
         Raises:
             ReplayMismatch: a resumed run took another path than recorded; the run stays as it was.
+            StorageUnavailable: the journal could not be written; the run can be resumed when it can.
         """
         return await asyncio.shield(self._task)
 
     def cancel(self, reason: str = "cancelled by the caller") -> None:
         """Ask the run to stop; every running node sees it at once."""
         if not self._task.done() and not self._session.cancelled:
-            self._session.cancelled.set(reason)
+            self._session.cancel(reason)
 
     def events(self, after: int = 0) -> AsyncIterator[Event]:
         """The run's events from its journal, following it to its end."""
@@ -86,40 +88,33 @@ async def start(host: "Host", project: Project, request: RunRequest, ticket: Tic
         on_event=request.on_event, history=request.history,
     )  # fmt: skip
     try:
-        now = now_micros()
         if request.history is None:
-            shown, _, _ = await session.record(request.input)
-            session.emit(
-                "run.started", project=project.manifest.name, entrypoint=request.entrypoint.id,
-                conversation_id=request.conversation_id, input=shown,
-            )  # fmt: skip
-            row = RunRow(
-                request.run_id, project.manifest.project_id, request.entrypoint.id, request.conversation_id, "running",
-                now, now, None, encode(_stored_input(request.input), max_bytes=UNLIMITED), label_of(shown), None, 0,
-            )  # fmt: skip
-            await asyncio.wrap_future(journal.create(row, session.take_waiting()))
+            await _record_start(project, request, session)
         else:
             session.emit("run.resumed")
-            await session.flush()
+            await session.recording.write({"cancel_requested": 0})
     except BaseException:
         journal.locks().release(ticket)
         raise
     task = asyncio.create_task(_supervise(host, project, request, session, ticket), name=f"run {request.run_id}")
+    host.keep(session, task)
     return RunHandle(request.run_id, session, task, host, project.manifest.project_id)
 
 
-def take_run(host: "Host", project_id: str, run_id: str) -> Ticket:
-    """The lock that says a process is executing the run; it dies with the process.
-
-    Raises:
-        RunStateConflict: another process has it.
-    """
-    locks = host.journal(project_id).locks()
-    ticket = locks.enqueue(offset_of(f"run {run_id}"), lambda: None)
-    if not ticket.granted or not locks.try_take(ticket):
-        locks.release(ticket)
-        raise RunStateConflict(f"the run {run_id} is being executed by a process", run_id=run_id)
-    return ticket
+async def _record_start(project: Project, request: RunRequest, session: RunSession) -> None:
+    recorded = await session.record(request.input, request.entrypoint.workflow.input_type)
+    session.emit(
+        "run.started", project=project.manifest.name, entrypoint=request.entrypoint.id,
+        conversation_id=request.conversation_id, input=recorded.value,
+    )  # fmt: skip
+    stored = {"value": recorded.value, "exact": recorded.exact, "spilled": recorded.spilled}
+    now = now_micros()
+    await session.recording.begin(
+        RunRow(
+            request.run_id, project.manifest.project_id, request.entrypoint.id, request.conversation_id, "running",
+            now, now, None, encode(stored, max_bytes=UNLIMITED), label_of(recorded.value), None, 0,
+        )
+    )  # fmt: skip
 
 
 def label_of(shown: Any) -> str:
@@ -131,51 +126,58 @@ def label_of(shown: Any) -> str:
     return "" if shown is None else encode(shown, max_bytes=UNLIMITED)[:120]
 
 
+class _Outcome(NamedTuple):
+    """How the work ended; `shown` is the output as it is recorded."""
+
+    status: str
+    shown: Any = None
+    display_input: Any = None
+    error: BaseException | None = None
+
+
 async def _supervise(
     host: "Host", project: Project, request: RunRequest, session: RunSession, ticket: Ticket
 ) -> Report:
     """Execute, watch for cancellation from anywhere, and close the run whatever happened."""
     journal = host.journal(project.manifest.project_id)
-    usage = _usage(project, request, session, storage := _storage(host, project, request))
+    usage = _usage(project, request, session, storage := _storage(host, project, request, session))
     context = _context(host, project, request, session, storage, usage)
     work = asyncio.create_task(_execute(request, session, context), name=f"work {request.run_id}")
     try:
-        output, error = None, None
         try:
-            await _until_done(work, session, journal, request.run_id)
-            output, shown = work.result()
-            status = "completed"
+            await _until_done(work, session, journal)
         except asyncio.CancelledError as cancelled:
-            session.cancelled.set(str(cancelled) or "cancelled")
+            session.cancel(str(cancelled) or "the process is ending")
+        if not work.done():
             await _stop(work)
-            status, shown = "cancelled", None
-        except BaseException as failure:  # noqa: BLE001  (a run's failure is data; it goes into the report)
-            if session.mismatch is not None:
-                raise session.mismatch from None
-            status, shown, error = "failed", None, failure
+            outcome = _Outcome("cancelled")
+        else:
+            outcome = _outcome_of(work, session)
         await session.cancel_background()
-        if session.mismatch is not None:
-            raise session.mismatch
+        if session.broken is not None:
+            with contextlib.suppress(StepwellError):  # what was done until then is done, and is kept if possible
+                await session.flush()
+            raise session.broken
         with contextlib.suppress(StepwellError):
             await usage.close()
-        return await _close(host, project, request, session, usage, status, output, shown, error)
+        return await _close(host, project, request, session, usage, outcome)
     finally:
+        session.close()
         work.cancel()
         journal.locks().release(ticket)
 
 
-async def _until_done(work: "asyncio.Task[Any]", session: RunSession, journal: Any, run_id: str) -> None:
-    """Wait for the work; raise CancelledError once anyone asks for it: the handle, or another process."""
-    while True:
-        done, _ = await asyncio.wait({work}, timeout=CANCEL_POLL_SECONDS)
-        if done:
-            return
-        if not session.cancelled:
-            row = journal.get(run_id)
-            if row is not None and row.cancel_requested:
-                session.cancelled.set("cancelled from another process")
-        if session.cancelled:
-            raise asyncio.CancelledError(session.cancelled.reason)
+async def _until_done(work: "asyncio.Task[Any]", session: RunSession, journal: Journal) -> None:
+    """Wait until the work is done or anyone wants the run to stop: the handle, another process, the run itself."""
+    stopping = asyncio.create_task(session.stopping.wait())
+    try:
+        while not work.done() and not stopping.done():
+            await asyncio.wait({work, stopping}, timeout=CANCEL_POLL_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+            with contextlib.suppress(StorageUnavailable):  # writing decides whether the run can go on
+                if not session.cancelled and journal.is_cancel_requested(session.run_id):
+                    session.cancel("cancelled from another process")
+    finally:
+        stopping.cancel()
 
 
 async def _stop(work: "asyncio.Task[Any]") -> None:
@@ -183,14 +185,24 @@ async def _stop(work: "asyncio.Task[Any]") -> None:
     deadline = asyncio.get_running_loop().time() + CANCEL_GRACE_SECONDS
     while not work.done() and asyncio.get_running_loop().time() < deadline:
         work.cancel()
-        await asyncio.wait({work}, timeout=1)
+        await asyncio.wait({work}, timeout=min(1, CANCEL_GRACE_SECONDS))
+    work.add_done_callback(lambda task: task.cancelled() or task.exception())  # looked at: nobody needs it any more
 
 
-async def _execute(request: RunRequest, session: RunSession, context: Context) -> tuple[Any, Any]:
+def _outcome_of(work: "asyncio.Task[_Outcome]", session: RunSession) -> _Outcome:
+    try:
+        return work.result()
+    except asyncio.CancelledError:
+        session.cancelled.set("the code of the run cancelled itself")
+        return _Outcome("cancelled")
+    except BaseException as error:  # noqa: BLE001  (a run's failure is data; it goes into the report)
+        return _Outcome("failed", error=error)
+
+
+async def _execute(request: RunRequest, session: RunSession, context: Context) -> _Outcome:
     enter_run(session)
     workflow = request.entrypoint.workflow
-    arguments = (request.input, context)[: workflow.parameter_count]
-    result = await call_user_code(session, workflow.function, arguments, {})
+    result = await call_user_code(session, workflow.function, workflow.arguments(request.input, context), {})
     await session.finish_background()
     session.check_consumed("")
     what = f"the output of {request.entrypoint.id!r}"
@@ -198,49 +210,50 @@ async def _execute(request: RunRequest, session: RunSession, context: Context) -
         output = to_json(validate(workflow.output_type, result, what), what)
     except StepwellError as error:
         raise OutputInvalid(error.message, **error.data) from None
-    shown, _, _ = await session.record(output)
-    return output, shown
+    recorded = await session.record(output)
+    display_input = output.get("display_input") if isinstance(output, dict) else None
+    return _Outcome("completed", recorded.value, display_input)
 
 
 async def _close(
     host: "Host", project: Project, request: RunRequest, session: RunSession, usage: TokenUsage | NoTokenUsage,
-    status: str, output: Any, shown: Any, error: BaseException | None,
+    outcome: _Outcome,
 ) -> Report:  # fmt: skip
     """Write the final event and the report in one transaction."""
     described = None
-    if error is not None:
-        cause = first_cause(error)
-        described = host.redactor.value(describe_error(error) | {"node": getattr(cause, "stepwell_node", None)})
+    if outcome.error is not None:
+        cause = first_cause(outcome.error)
+        described = describe_error(outcome.error) | {"node": getattr(cause, "stepwell_node", None)}
         session.emit("log", node="", level="error", message="the run failed", fields={
-            "traceback": "".join(traceback.format_exception(error))[-16_000:]
+            "traceback": "".join(traceback.format_exception(outcome.error))[-16_000:]
         })  # fmt: skip
-    counts = {
-        name.removeprefix("node."): count for name, count in session.node_counts.items() if name != "node.started"
-    }
-    display_input = output.get("display_input") if isinstance(output, dict) else None
-    tokens = usage.total if usage.enabled else None
-    stored = {"output": shown, "display_input": display_input, "error": described, "tokens": tokens, "nodes": counts}
-    final: dict[str, Any] = {"output": shown} if status == "completed" else {}
+    closing = host.redactor.value(
+        closing_of(
+            output=outcome.shown, display_input=outcome.display_input, error=described,
+            tokens=usage.total if usage.enabled else None, nodes=session.node_counts,
+        )
+    )  # fmt: skip
+    final = {name: closing[name] for name in ("tokens", "nodes")}
+    if outcome.status == "completed":
+        final["output"] = closing["output"]
     if described is not None:
-        final["error"] = described
-    if status == "cancelled":
+        final["error"] = closing["error"]
+    if outcome.status == "cancelled":
         final["reason"] = session.cancelled.reason
-    events = session.add_final(f"run.{status}", tokens=tokens, nodes=counts, **final)
-    ended = now_micros()
-    journal = host.journal(project.manifest.project_id)
-    changes = {"status": status, "ended_at": ended, "report": encode(host.redactor.value(stored), max_bytes=UNLIMITED)}
-    await session.drain()
-    await asyncio.wrap_future(journal.append(request.run_id, events, changes))
-    row = journal.get(request.run_id)
+    session.emit_final(f"run.{outcome.status}", **final)
+    await session.recording.write(
+        {"status": outcome.status, "ended_at": now_micros(), "report": encode(closing, max_bytes=UNLIMITED)}
+    )
+    row = host.journal(project.manifest.project_id).get(request.run_id)
     assert row is not None  # noqa: S101  (just written)
     return report_of(row)
 
 
-def _storage(host: "Host", project: Project, request: RunRequest) -> Storage:
+def _storage(host: "Host", project: Project, request: RunRequest, session: RunSession) -> Storage:
     manifest = project.manifest
     return Storage(
-        local=host.local_stores,
-        server=host.server_stores,
+        local=RunStores(host.local_stores, session.is_closed),
+        server=None if host.server_stores is None else RunStores(host.server_stores, session.is_closed),
         project_id=manifest.project_id,
         workflow_name=request.entrypoint.workflow.name,
         conversation_id=request.conversation_id,
@@ -300,8 +313,3 @@ def choose_conversation_id(project: Project, explicit: str | None, value: Any) -
     if chosen is not None:
         return check_conversation_id(chosen)
     return new_id() if project.executor.is_conversation else None
-
-
-def _stored_input(value: Any) -> Any:
-    described = describe_value(value)
-    return {"value": described.value, "exact": described.exact}

@@ -6,13 +6,14 @@ import json
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from stepwell.errors import InvalidArgument, InvalidCursor, LockTimeout, RunNotFound, RunStateConflict
+from stepwell.errors import InvalidArgument, InvalidCursor, RunNotFound, RunStateConflict
 from stepwell.identifiers import now_micros
 from stepwell.jsontext import encode
 from stepwell.runtime.events import FINAL, Event
-from stepwell.runtime.report import Report, report_of
-from stepwell.store.file_lock import offset_of
-from stepwell.store.journal import EventRow, RunFilter, RunRow
+from stepwell.runtime.replay import history_of
+from stepwell.runtime.report import Report, closing_of, report_of
+from stepwell.store.file_lock import Ticket, offset_of
+from stepwell.store.journal import EventRow, Journal, RunFilter, RunRow
 
 if TYPE_CHECKING:
     from stepwell.runtime.host import Host
@@ -103,20 +104,27 @@ class Runs:
         row = self.row(run_id)
         if row.status in ENDED:
             raise RunStateConflict(f"the run {run_id} has ended: {row.status}", status=row.status)
-        locks = self._journal.locks()
         try:
-            ticket = locks.acquire(offset_of(f"run {run_id}"), 0, f"the run {run_id}")
-        except LockTimeout:
+            ticket = take_run(self._journal, run_id)
+        except RunStateConflict:
             await asyncio.wrap_future(self._journal.append(run_id, (), {"cancel_requested": 1}))
             return self.get(run_id)
         try:
-            last = self._last_seq(run_id)
-            event = EventRow(last + 1, now_micros(), "run.cancelled", encode({"reason": reason}))
-            changes = {"status": "cancelled", "ended_at": now_micros(), "cancel_requested": 1}
-            await asyncio.wrap_future(self._journal.append(run_id, (event,), changes))
+            if self.row(run_id).status not in ENDED:  # it may have ended just before the lock was free
+                await self._close_dead(run_id, reason)
         finally:
-            locks.release(ticket)
+            self._journal.locks().release(ticket)
         return self.get(run_id)
+
+    async def _close_dead(self, run_id: str, reason: str) -> None:
+        """Write the end of a run whose process is gone."""
+        history = await asyncio.to_thread(lambda: history_of(self.all_events(run_id)))
+        closing = closing_of(tokens=history.usage_total, nodes=history.counts)
+        data = {"reason": reason, "tokens": closing["tokens"], "nodes": closing["nodes"]}
+        now = now_micros()
+        event = EventRow(history.last_seq + 1, now, "run.cancelled", encode(data))
+        changes = {"status": "cancelled", "ended_at": now, "cancel_requested": 1, "report": encode(closing)}
+        await asyncio.wrap_future(self._journal.append(run_id, (event,), changes))
 
     async def delete(self, run_id: str) -> int:
         """Delete a run, its events and its files; returns how many files there were.
@@ -124,22 +132,36 @@ class Runs:
         Raises:
             RunStateConflict: a process is executing it.
         """
-        row = self.row(run_id)
-        if row.status not in ENDED and not self._is_interrupted(row):
-            raise RunStateConflict(
-                f"the run {run_id} is being executed", hint=f"`stepwell runs cancel {run_id}` first", status=row.status
-            )
-        await asyncio.wrap_future(self._journal.delete(run_id))
-        return await asyncio.to_thread(self._host.files.delete_run, run_id)
-
-    def _last_seq(self, run_id: str) -> int:
-        return max((event.seq for event in self.all_events(run_id)), default=0)
+        self.row(run_id)
+        try:
+            ticket = take_run(self._journal, run_id)
+        except RunStateConflict as conflict:
+            raise RunStateConflict(conflict.message, hint=f"`stepwell runs cancel {run_id}` first") from None
+        try:
+            await asyncio.wrap_future(self._journal.delete(run_id))
+            return await asyncio.to_thread(self._host.files.delete_run, run_id)
+        finally:
+            self._journal.locks().release(ticket)
 
     def _is_interrupted(self, row: RunRow) -> bool:
         """True if the run should be executing and no process holds its lock."""
         if row.status in ENDED or row.status == "queued":
             return False
         return self._journal.locks().is_free(offset_of(f"run {row.id}"))
+
+
+def take_run(journal: Journal, run_id: str) -> Ticket:
+    """The lock that says a process is executing the run; it dies with the process.
+
+    Raises:
+        RunStateConflict: a process has it, this one or another.
+    """
+    locks = journal.locks()
+    ticket = locks.enqueue(offset_of(f"run {run_id}"), lambda: None)
+    if not ticket.granted or not locks.try_take(ticket):
+        locks.release(ticket)
+        raise RunStateConflict(f"the run {run_id} is being executed by a process", run_id=run_id)
+    return ticket
 
 
 def _open_cursor(cursor: str) -> tuple[int, str]:

@@ -1,29 +1,30 @@
-"""A run while it is being executed: its events, their journal, its replay, its tasks."""
+"""A run while it is being executed: its events, what it records, its replay, its tasks."""
 
 import asyncio
 import contextlib
 import hashlib
+import traceback
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Executor as ThreadPool
 from concurrent.futures import Future
 from typing import Any
 
-from stepwell.authoring.calls import NodeSpec, Replayed, current_frame
+from stepwell.authoring.calls import Found, Frame, NodeSpec, Recorded, current_frame
 from stepwell.authoring.cancellation import Cancellation
 from stepwell.authoring.output import Output, RecordedOutput
-from stepwell.authoring.schema import UNLIMITED, describe_value, restore
-from stepwell.errors import ReplayMismatch, ValueNotSerializable
+from stepwell.authoring.schema import UNLIMITED, describe_result, describe_value, restore
+from stepwell.authoring.threads import WorkerThreads
+from stepwell.errors import FileMissing, ReplayMismatch, RunClosed, ValueNotSerializable
 from stepwell.files.store import FileStore
 from stepwell.identifiers import now_micros
 from stepwell.jsontext import decode, encode
 from stepwell.redaction import Redactor
 from stepwell.runtime.events import Event
+from stepwell.runtime.recording import Recording
 from stepwell.runtime.replay import History
 from stepwell.store.journal import EventRow, Journal
 from stepwell.usage.report import TokenReport
 
 INLINE_BYTES = 64 * 1024
-BATCH_SECONDS = 0.05
 OUTPUT_SECONDS = 0.04
 BREATHE_SECONDS = 0.005
 
@@ -33,8 +34,7 @@ OnEvent = Callable[[Event], None]
 class RunSession:
     """Implements what node calls, output items and the context need from their run.
 
-    Events get their number at once and are shown to subscribers at once; they are written in batches, at the latest
-    50 ms later, and `flush` waits for that.
+    Events get their number at once and are shown to subscribers at once; `Recording` writes them.
     """
 
     def __init__(
@@ -43,26 +43,26 @@ class RunSession:
         journal: Journal,
         files: FileStore,
         redactor: Redactor,
-        threads: ThreadPool,
+        threads: WorkerThreads,
         *,
         on_event: OnEvent | None = None,
         history: History | None = None,
     ) -> None:
         self.run_id = run_id
+        self.threads = threads
         self.cancelled = Cancellation()
-        self.mismatch: ReplayMismatch | None = None
+        self.stopping = asyncio.Event()
+        self.broken: BaseException | None = None
+        self.recording = Recording(run_id, journal, self.break_off)
         self.node_counts: dict[str, int] = dict(history.counts) if history else {}
-        self._journal = journal
         self._files = files
         self._redactor = redactor
-        self._threads = threads
         self._subscribers: list[OnEvent] = [on_event] if on_event else []
         self._history = history
+        self._delivery = history.delivery() if history else None
         self._usage_left = dict(history.usage_by_node) if history else {}
         self._seq = history.last_seq if history else 0
-        self._waiting: list[EventRow] = []
-        self._writes: set[Future[None]] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._items: set[str] = set()
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._breathed = self._loop.time()
@@ -75,23 +75,32 @@ class RunSession:
         if not self._on_loop():
             self._loop.call_soon_threadsafe(lambda: self.emit(event, **data))
             return
-        if self._closed or self.mismatch is not None:
+        if self._closed or self.broken is not None:
             return
         if event.startswith("node."):
             self.node_counts[event] = self.node_counts.get(event, 0) + 1
         self._add(event, data)
-        if self._timer is None:
-            self._timer = self._loop.call_later(BATCH_SECONDS, self._write_batch)
 
-    def _add(self, event: str, data: dict[str, Any]) -> EventRow:
+    def emit_final(self, event: str, **data: Any) -> None:
+        """Add the last event: the context is closed from here on."""
+        self._add(event, data)
+        self._closed = True
+
+    def _add(self, event: str, data: dict[str, Any]) -> None:
         self._seq += 1
         row = EventRow(self._seq, now_micros(), event, self._event_text(data))
-        self._waiting.append(row)
+        self.recording.add(row)
         if self._subscribers:
             shown = Event.of(self.run_id, row)
-            for subscriber in self._subscribers:
-                subscriber(shown)
-        return row
+            for subscriber in tuple(self._subscribers):
+                try:
+                    subscriber(shown)
+                except Exception:  # noqa: BLE001  (who watches a run must not make it fail: the run goes on unwatched)
+                    self._subscribers.remove(subscriber)
+                    self._add("log", {
+                        "node": "", "level": "warning", "message": "a subscriber raised and was removed",
+                        "fields": {"traceback": traceback.format_exc()[-4_000:]},
+                    })  # fmt: skip
 
     def _event_text(self, data: dict[str, Any]) -> str:
         try:
@@ -99,88 +108,105 @@ class RunSession:
         except ValueNotSerializable:
             return encode(self._redactor.value(describe_value(data).value), max_bytes=UNLIMITED)
 
-    def add_final(self, event: str, **data: Any) -> list[EventRow]:
-        """Number the last event and return everything that still has to be written, for the closing transaction."""
-        self._add(event, data)
-        self._closed = True
-        return self.take_waiting()
-
-    def take_waiting(self) -> list[EventRow]:
-        """Take the events that are not on their way to the journal yet, to write them together with something else."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        waiting, self._waiting = self._waiting, []
-        return waiting
-
-    async def drain(self) -> None:
-        """Wait for the writes that are under way."""
-        for write in tuple(self._writes):
-            await asyncio.wrap_future(write)
-
-    def _write_batch(self) -> None:
-        self._timer = None
-        if self._waiting and self.mismatch is None:
-            waiting, self._waiting = self._waiting, []
-            write = self._journal.append(self.run_id, waiting)
-            self._writes.add(write)
-            write.add_done_callback(self._writes.discard)
-
     async def flush(self) -> None:
         """Wait until every event so far is durable.
 
         Raises:
             StorageUnavailable: the journal cannot be written.
         """
-        if self._timer is not None:
-            self._timer.cancel()
-        self._write_batch()
-        await self.drain()
+        await self.recording.flush()
+
+    # -- stopping --------------------------------------------------------------------------------------------------
+
+    def cancel(self, reason: str) -> None:
+        """Ask the run to stop, from any thread."""
+        self.cancelled.set(reason)
+        with contextlib.suppress(RuntimeError):  # the loop is closed, and the run with it
+            self._loop.call_soon_threadsafe(self.stopping.set)
+
+    def break_off(self, why: BaseException) -> None:
+        """Stop without an end, as if the process had died: the run can be resumed. Nothing more is recorded."""
+        if self.broken is None and not self._closed:
+            self.broken = why
+            self.cancelled.set("the run was broken off")
+            self.stopping.set()
 
     # -- values ----------------------------------------------------------------------------------------------------
 
-    async def record(self, value: Any) -> tuple[Any, str, bool]:
-        """What to record of a value (bounded, redacted), the fingerprint of the whole, and whether it is exact."""
-        recorded, text, exact = describe_value(value)
+    async def record(self, value: Any, annotation: Any = None) -> Recorded:
+        """What to record of a value; the annotation, if there is one, is what it will be read back as."""
+        described = describe_value(value) if annotation is None else describe_result(annotation, value)
+        text = described.text
         fingerprint = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
-        redacted = self._redactor.value(recorded)
-        exact = exact and redacted is recorded
+        redacted = self._redactor.value(described.value)
+        exact = described.exact and redacted is described.value
         if len(text) * 4 > INLINE_BYTES:
-            raw = (text if redacted is recorded else encode(redacted, max_bytes=UNLIMITED)).encode()
+            raw = (text if redacted is described.value else encode(redacted, max_bytes=UNLIMITED)).encode()
             if len(raw) > INLINE_BYTES:
                 stored = await asyncio.to_thread(
                     self._files.put_bytes, raw, name="value.json", media_type="application/json", run_id=self.run_id
                 )
-                return {"$artifact": stored.reference, "size": stored.size}, fingerprint, exact
-        return redacted, fingerprint, exact
+                return Recorded({"$artifact": stored.reference, "size": stored.size}, fingerprint, exact, spilled=True)
+        return Recorded(redacted, fingerprint, exact, spilled=False)
 
     async def breathe(self) -> None:
-        """Let others have the event loop now and then: a chain of quick nodes would keep it to itself."""
+        """Let others have the event loop now and then: a chain of quick nodes would keep it to itself.
+
+        Raises:
+            RunClosed: the run has ended. ReplayMismatch, StorageUnavailable: it cannot go on.
+        """
+        if self._closed:
+            raise RunClosed(f"the run {self.run_id} has ended; its nodes can no longer be called")
+        if self.broken is not None:
+            raise self.broken
         now = self._loop.time()
         if now - self._breathed > BREATHE_SECONDS:
             await asyncio.sleep(0)
             self._breathed = self._loop.time()
 
-    def replayed(self, parent: str, path: str, spec: NodeSpec, fingerprint: str) -> Replayed | None:
-        """The recorded result of a call of a resumed run, if it has one."""
-        if self.mismatch is not None:
-            raise self.mismatch
-        if self._history is None:
-            return None
+    # -- replay ----------------------------------------------------------------------------------------------------
+
+    @property
+    def is_resumed(self) -> bool:
+        """True if the run has a recorded past."""
+        return self._history is not None
+
+    async def find(self, parent: Frame, path: str, spec: NodeSpec, fingerprint: str) -> Found:
+        """Look a call up in the past of a resumed run, where it may be recorded under another path.
+
+        Raises:
+            ReplayMismatch: the journal recorded another path through the code; the run is broken off.
+        """
+        assert self._history is not None  # noqa: S101
+        assert self._delivery is not None  # noqa: S101
         try:
-            record = self._history.take(parent, path, fingerprint)
+            record = self._history.take(parent.path, path, spec.name, fingerprint)
         except ReplayMismatch as mismatch:
-            self.mismatch = mismatch
+            self.break_off(mismatch)
             raise
-        if record is None or not spec.replay:
-            return None
-        output = record.output
-        if isinstance(output, dict) and "$artifact" in output:
-            output = decode(self._files.read(output["$artifact"]).decode())
-        try:
-            return Replayed(restore(spec.returns, output))
-        except ValueError:
-            return None  # the return type changed since: run it again
+        if record is None:
+            taken = self._history.nodes
+            return Found(parent.free_path(spec.name, taken) if path in taken else path, is_replayed=False)
+        why = None
+        if record.replayable and spec.replay:
+            try:
+                output = record.output
+                if record.spilled:
+                    output = decode((await asyncio.to_thread(self._files.read, output["$artifact"])).decode())
+                result = restore(spec.returns, output)
+            except FileMissing:
+                why = "its recorded result is gone"
+            except ValueError:
+                why = "its recorded result is not what it returns now"
+            else:
+                await self._delivery.turn(record)
+                return Found(record.path, is_replayed=True, result=result)
+        elif record.completed:
+            why = "its recorded result is not exact" if spec.replay else "it is declared with replay=False"
+        self._delivery.skip(record)
+        if why is None:
+            why = "it failed before" if record.failed is not None else "it was cut off"
+        return Found(record.path, is_replayed=False, attempt=record.begun + 1, rerun=why)
 
     def check_consumed(self, path: str) -> None:
         """A frame is about to complete: every recorded child must have been called."""
@@ -188,12 +214,21 @@ class RunSession:
             try:
                 self._history.check_consumed(path)
             except ReplayMismatch as mismatch:
-                self.mismatch = mismatch
+                self.break_off(mismatch)
                 raise
 
     def recorded_output(self, item: str) -> RecordedOutput | None:
-        """What was recorded of an output item before the run was cut off."""
-        return self._history.outputs.get(item) if self._history is not None else None
+        """What was recorded of an output item before the run was cut off; asked for once."""
+        recorded = self._history.outputs.pop(item, None) if self._history is not None else None
+        if recorded is not None:
+            self._items.add(item)
+        return recorded
+
+    def is_new_item(self, item: str) -> bool:
+        """True the first time; False where a node that is tried again opens its output again."""
+        is_new = item not in self._items
+        self._items.add(item)
+        return is_new
 
     # -- usage and titles --------------------------------------------------------------------------------------------
 
@@ -220,12 +255,12 @@ class RunSession:
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    async def in_thread(self, function: Callable[[], Any]) -> Any:
-        """Run a blocking function in the host's thread pool."""
-        return await self._loop.run_in_executor(self._threads, function)
-
     def background(self, coroutine: Coroutine[Any, Any, Any], name: str | None) -> "asyncio.Task[Any]":
         """Start a task that the run waits for."""
+        if not self._on_loop():
+            started: Future[asyncio.Task[Any]] = Future()
+            self._loop.call_soon_threadsafe(lambda: started.set_result(self.background(coroutine, name)))
+            return started.result()
         task = self._loop.create_task(coroutine, name=name)
         self._background.add(task)
         return task
@@ -236,16 +271,19 @@ class RunSession:
             done, _ = await asyncio.wait(self._background, return_when=asyncio.FIRST_COMPLETED)
             self._background -= done
             for task in done:
-                if not task.cancelled() and task.exception() is not None:
-                    raise task.exception()  # type: ignore[misc]
+                if not task.cancelled() and (error := task.exception()) is not None:
+                    raise error
 
     async def cancel_background(self) -> None:
-        """Cancel background tasks and wait for them."""
+        """Cancel background tasks and wait for them, though not for those that will not end."""
         tasks, self._background = self._background, set()
         for task in tasks:
             task.cancel()
         if tasks:
-            await asyncio.wait(tasks, timeout=1)
+            done, _ = await asyncio.wait(tasks, timeout=1)
+            for task in done:
+                if not task.cancelled():
+                    task.exception()  # looked at: the run ended for another reason
 
     def later(self, output: Output) -> None:
         """Show what an output item holds back, in a moment."""
@@ -254,6 +292,10 @@ class RunSession:
     def loop(self) -> asyncio.AbstractEventLoop:
         """The run's event loop."""
         return self._loop
+
+    def close(self) -> None:
+        """Let nothing of the run go on."""
+        self._closed = True
 
     def is_closed(self) -> bool:
         """True once the run has ended."""

@@ -50,7 +50,7 @@ class Journal(Protocol):
         ...
 
     def create(self, row: RunRow, events: Sequence[EventRow]) -> "Future[None]":
-        """Insert a run with its first events."""
+        """Insert a run with its first events; RunStateConflict if there is one of its id."""
         ...
 
     def append(self, run_id: str, events: Sequence[EventRow], changes: dict[str, Any] | None = None) -> "Future[None]":
@@ -59,6 +59,10 @@ class Journal(Protocol):
 
     def get(self, run_id: str) -> RunRow | None:
         """A run by id."""
+        ...
+
+    def is_cancel_requested(self, run_id: str) -> bool:
+        """True if somebody asked for the run to stop."""
         ...
 
     def events(self, run_id: str, *, after: int = 0, limit: int = 500) -> list[EventRow]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from stepwell.errors import RunStateConflict
 from stepwell.store.file_lock import LockFile
 from stepwell.store.journal import EventRow, RunFilter, RunRow
 from stepwell.store.sqlite_file import FileFacts, SqliteFile
@@ -38,6 +39,8 @@ _V1 = (
       UNIQUE (run_id, seq)
     )""",
 )
+_RUN = "SELECT * FROM run WHERE id = ?"
+_CANCEL_REQUESTED = "SELECT cancel_requested FROM run WHERE id = ?"
 _INSERT_RUN = "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_EVENT = "INSERT INTO event (run_id, seq, at, type, data) VALUES (?, ?, ?, ?, ?)"
 _EVENTS = "SELECT seq, at, type, data FROM event WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
@@ -69,6 +72,8 @@ class SqliteJournal:
 
     def create(self, row: RunRow, events: Sequence[EventRow]) -> "Future[None]":
         def operation(connection: sqlite3.Connection) -> None:
+            if connection.execute(_RUN, (row.id,)).fetchone() is not None:
+                raise RunStateConflict(f"there is a run {row.id} already", run_id=row.id)
             connection.execute(_INSERT_RUN, row)
             connection.executemany(_INSERT_EVENT, [(row.id, *event) for event in events])
 
@@ -88,8 +93,12 @@ class SqliteJournal:
         return self._writer.submit(operation)
 
     def get(self, run_id: str) -> RunRow | None:
-        row = self.file.read(lambda c: c.execute("SELECT * FROM run WHERE id = ?", (run_id,)).fetchone())
+        row = self.file.read(lambda c: c.execute(_RUN, (run_id,)).fetchone())
         return None if row is None else RunRow(*row)
+
+    def is_cancel_requested(self, run_id: str) -> bool:
+        row: tuple[int] | None = self.file.read(lambda c: c.execute(_CANCEL_REQUESTED, (run_id,)).fetchone())
+        return row is not None and row[0] == 1
 
     def events(self, run_id: str, *, after: int = 0, limit: int = 500) -> list[EventRow]:
         rows = self.file.read(lambda c: c.execute(_EVENTS, (run_id, after, limit)).fetchall())

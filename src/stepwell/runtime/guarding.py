@@ -1,0 +1,106 @@
+"""Closing a run's storage with the run: code that was given up must not go on writing."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from stepwell.errors import RunClosed
+from stepwell.storage.location import Stores
+from stepwell.store.backend import Backend, Lease
+from stepwell.store.entries import (
+    NO_SOURCE,
+    Change,
+    Check,
+    Committed,
+    Domain,
+    Holder,
+    Namespace,
+    NamespaceInfo,
+    Record,
+    Scope,
+    Source,
+    Span,
+    Write,
+)
+
+
+class RunStores:
+    """The stores of one location as one run sees them.
+
+    Args:
+        stores: whose backends are used.
+        is_closed: true once the run has ended; from then on every call raises RunClosed.
+    """
+
+    def __init__(self, stores: Stores, is_closed: Callable[[], bool]) -> None:
+        self._stores = stores
+        self._is_closed = is_closed
+        self._backends: dict[tuple[str | None, Domain], RunBackend] = {}
+
+    def backend(self, project_id: str | None, domain: Domain) -> Backend:
+        """The guarded backend; the same one every time, because transactions recognise it by identity."""
+        key = (project_id, domain)
+        if key not in self._backends:
+            self._backends[key] = RunBackend(self._stores.backend(project_id, domain), self._is_closed)
+        return self._backends[key]
+
+    async def close(self) -> None:
+        """Nothing: the host closes the stores."""
+
+
+class RunBackend:
+    """A backend that works as long as its run; see `Backend`."""
+
+    def __init__(self, backend: Backend, is_closed: Callable[[], bool]) -> None:
+        self._backend = backend
+        self._is_closed = is_closed
+
+    def _open(self) -> Backend:
+        if self._is_closed():
+            raise RunClosed("the run has ended; its storage can no longer be used")
+        return self._backend
+
+    async def text(self, ns: Namespace, key: str) -> str | None:
+        return await self._open().text(ns, key)
+
+    async def read(self, ns: Namespace, keys: Sequence[str]) -> dict[str, Record]:
+        return await self._open().read(ns, keys)
+
+    async def scan(
+        self, ns: Namespace, span: Span, *, after: str | None = None, limit: int = 200, reverse: bool = False
+    ) -> list[Record]:
+        return await self._open().scan(ns, span, after=after, limit=limit, reverse=reverse)
+
+    async def commit(
+        self,
+        ns: Namespace,
+        checks: Sequence[Check],
+        writes: Sequence[Write],
+        *,
+        source: Source = NO_SOURCE,
+        lease: Lease | None = None,
+    ) -> Committed:
+        return await self._open().commit(ns, checks, writes, source=source, lease=lease)
+
+    async def lock(self, ns: Namespace, *, timeout: float, holder: Holder) -> Lease:
+        return await self._open().lock(ns, timeout=timeout, holder=holder)
+
+    def watch(self, ns: Namespace, span: Span) -> AsyncGenerator[Change, None]:
+        return self._open().watch(ns, span)
+
+    async def namespaces(
+        self,
+        *,
+        project_id: str | None = None,
+        domain: Domain | None = None,
+        scope: Scope | None = None,
+        after: tuple[int, Namespace] | None = None,
+        limit: int = 200,
+    ) -> list[NamespaceInfo]:
+        return await self._open().namespaces(
+            project_id=project_id, domain=domain, scope=scope, after=after, limit=limit
+        )
+
+    async def clear(self, ns: Namespace, *, source: Source = NO_SOURCE) -> int:
+        return await self._open().clear(ns, source=source)
+
+    async def close(self) -> None:
+        """Nothing: the host closes the backend."""
