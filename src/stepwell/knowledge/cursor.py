@@ -5,7 +5,6 @@ the Knowledge base keeps in its index head. A cursor of another query or another
 """
 
 import base64
-import hashlib
 import hmac
 import json
 from typing import Any, Final
@@ -14,6 +13,7 @@ from stepwell.errors import InvalidCursor
 
 _TAG_BYTES: Final = 16
 _MAX_CHARS: Final = 1_024
+_json = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def seal(secret: str, query: Any, position: list[Any]) -> str:
@@ -24,7 +24,7 @@ def seal(secret: str, query: Any, position: list[Any]) -> str:
         query: JSON that identifies the call: what, where, with which parameters.
         position: JSON that says where to go on.
     """
-    payload = json.dumps(position, separators=(",", ":")).encode()
+    payload = _json(position).encode()
     return _text(_tag(secret, query, payload) + payload)
 
 
@@ -60,5 +60,5 @@ def _text(raw: bytes) -> str:
 
 
 def _tag(secret: str, query: Any, payload: bytes) -> bytes:
-    bound = json.dumps(query, sort_keys=True, separators=(",", ":")).encode() + b"\x00" + payload
-    return hmac.new(secret.encode(), bound, hashlib.sha256).digest()[:_TAG_BYTES]
+    bound = _json(query).encode() + b"\x00" + payload
+    return hmac.digest(secret.encode(), bound, "sha256")[:_TAG_BYTES]

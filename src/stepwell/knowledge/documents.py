@@ -1,7 +1,6 @@
 """`ctx.knowledge`: Markdown documents in a project's persistent values."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
 from stepwell.errors import DocumentChanged, DocumentExists, InvalidArgument
@@ -10,12 +9,12 @@ from stepwell.knowledge import index
 from stepwell.knowledge.arguments import check_count, check_markdown, check_title
 from stepwell.knowledge.bodies import LARGE_CHARS, Text, not_found, read_body, text_of
 from stepwell.knowledge.cursor import open_cursor, seal
-from stepwell.knowledge.index import BODY, HEAD, LOCATOR, PAGE, PAGE_SIZE, DocumentSummary, Head, Page, Place
+from stepwell.knowledge.index import BODY, HEAD, LOCATOR, PAGE, PAGE_SIZE, Block, DocumentSummary, Head, Page, Place
 from stepwell.knowledge.lines import normalise, read_lines
 from stepwell.knowledge.preview import preview
 from stepwell.knowledge.search import Resume, Scan, SearchPage, check_request
 from stepwell.storage.kv import KeyValue
-from stepwell.storage.transaction import Transaction
+from stepwell.storage.transaction import Transaction, active_transaction
 
 
 class Document(NamedTuple):
@@ -207,7 +206,13 @@ class Knowledge:
 
     async def list_documents(self) -> list[DocumentSummary]:
         """Every document's summary, newest first. For large bases use `list_document_page`."""
-        return [summary async for page in self.pages() for summary in page.summaries]
+        found: list[DocumentSummary] = []
+        block = await self._block(Head.of(await self.entries.get_value(HEAD)).first)
+        while block is not None:
+            found += block.summaries()[0]
+            await asyncio.sleep(0)
+            block = await self._block(block.older)
+        return found
 
     async def list_document_page(self, cursor: str | None = None, *, limit: int = 50) -> DocumentPage:
         """One page of summaries, newest first: at most `limit`, from one index page, whatever the size of the base.
@@ -226,39 +231,30 @@ class Knowledge:
         head = Head.of(await self.entries.get_value(HEAD))
         query = ["list", list(self.entries.namespace), limit]
         first, below = (head.first, None) if cursor is None else open_cursor(head.secret, query, cursor)
-        page = await self._page_from(first, below)
-        if page is None:
-            return DocumentPage([], None, head.total)
-        shown = page.summaries[:limit]
-        following = page.id if len(page.summaries) > limit else page.older
-        position = [following, shown[-1].sequence]
-        return DocumentPage(shown, seal(head.secret, query, position) if following else None, head.total)
+        block = await self._block(first)
+        while block is not None:
+            found, more = block.summaries(below, limit)
+            following = block.id if more else block.older
+            if found:
+                position = [following, found[-1].sequence]
+                return DocumentPage(found, seal(head.secret, query, position) if following else None, head.total)
+            block = await self._block(block.older)
+        return DocumentPage([], None, head.total)
 
-    async def pages(self) -> AsyncIterator[Page]:
-        """All index pages, newest first."""
-        page = await self._page_from(Head.of(await self.entries.get_value(HEAD)).first)
-        while page is not None:
-            yield page
-            await asyncio.sleep(0)
-            page = await self._page_from(page.older)
-
-    async def _page_from(self, page_id: str | None, below: int | None = None) -> Page | None:
-        """The first page, from this one on, that has documents of a sequence lower than `below`: these only."""
+    async def _block(self, page_id: str | None) -> Block | None:
+        """An index page to read, or the next older one where it was emptied, and taken out, meanwhile."""
         while page_id is not None:
-            value = await self.entries.get_value(f"{PAGE}{page_id}")
-            if value is None:
-                page_id = await self._next_older(page_id)
-                continue
-            page = Page.of(page_id, value)
-            if below is not None:
-                page = page._replace(summaries=[known for known in page.summaries if known.sequence < below])
-            if page.summaries:
-                return page
-            page_id = page.older
+            joined = active_transaction(self.entries.backend, self.entries.namespace)
+            if joined is None:
+                text = await self.entries.backend.text(self.entries.namespace, f"{PAGE}{page_id}")
+            else:
+                text = await joined.get_text(f"{PAGE}{page_id}")
+            if text is not None:
+                return Block(page_id, text)
+            page_id = await self._next_older(page_id)
         return None
 
     async def _next_older(self, page_id: str) -> str | None:
-        """The page that follows one that was emptied, and taken out, before it could be read."""
         records = await self.entries.records(PAGE, after=f"{PAGE}{page_id}", limit=1, reverse=True)
         return records[0].key.removeprefix(PAGE) if records else None
 
@@ -308,15 +304,11 @@ class Knowledge:
         return SearchPage(scan.hits, seal(head.secret, identity, list(scan.last)))
 
     async def _scan_all(self, scan: Scan, page_id: str | None, resume: Resume | None) -> None:
-        backend, namespace = self.entries.backend, self.entries.namespace
-        while page_id is not None and not scan.full:
-            text = await backend.text(namespace, f"{PAGE}{page_id}")
-            if text is None:
-                page_id = await self._next_older(page_id)
-                continue
-            older, places = index.places_of(text)
-            await scan.over(page_id, [place for place in places if resume is None or place.sequence <= resume.sequence])
-            page_id = older
+        block = await self._block(page_id)
+        while block is not None and not scan.full:
+            places = [place for place in block.places() if resume is None or place.sequence <= resume.sequence]
+            await scan.over(block.id, places)
+            block = await self._block(block.older)
         await scan.finish()
 
     async def _scan_one(self, scan: Scan, document_id: str, resume: Resume | None) -> None:

@@ -13,6 +13,7 @@ A page holds what identifies its documents (`order`) before what describes them 
 documents reads the former without decoding the latter.
 """
 
+import json
 import os
 from typing import Any, Final, NamedTuple
 
@@ -29,6 +30,7 @@ BODY: Final = "knowledge.document."
 FORMAT: Final = 2
 
 _SUMMARIES: Final = ',"summaries":'
+_decode_from = json.JSONDecoder().raw_decode
 
 
 class Place(NamedTuple):
@@ -151,12 +153,51 @@ def page_id(number: int) -> str:
     return f"{number:012d}"
 
 
-def places_of(text: str) -> tuple[str | None, list[Place]]:
-    """The next older page and the documents' places, from a page's JSON text."""
-    # Ids are the only text before the summaries, so the first occurrence is the page's own.
-    end = text.find(_SUMMARIES)
-    value = decode(text if end < 0 else f"{text[:end]}}}")
-    return value["older"], [Place(*known) for known in value["order"]]
+class Block:
+    """A page that is only read: what identifies its documents at once, what describes them as far as asked for.
+
+    Args:
+        page_id: which page.
+        text: its JSON text.
+
+    Raises (also from its methods):
+        StorageCorrupt: not a page.
+    """
+
+    def __init__(self, page_id: str, text: str) -> None:
+        self.id = page_id
+        self._text = text
+        # Ids are the only text before the summaries, so the first occurrence is the page's own.
+        self._end = text.find(_SUMMARIES)
+        try:
+            value = decode(f"{text[: self._end]}}}")
+            self.older: str | None = value["older"]
+            self._order: list[Any] = value["order"]
+        except (KeyError, TypeError, ValueError):
+            raise corrupt(f"its page {page_id} is damaged") from None
+
+    def places(self) -> list[Place]:
+        """What identifies the documents, newest first."""
+        try:
+            return [Place(*known) for known in self._order]
+        except TypeError:
+            raise corrupt(f"its page {self.id} is damaged") from None
+
+    def summaries(self, below: int | None = None, limit: int = PAGE_SIZE) -> tuple[list[DocumentSummary], bool]:
+        """The first `limit` documents of a sequence lower than `below`, and whether the page has more of them."""
+        found: list[DocumentSummary] = []
+        at = self._end + len(_SUMMARIES) + 1
+        try:
+            for document_id, sequence, size in self._order:
+                if len(found) == limit:
+                    return found, True
+                more, at = _decode_from(self._text, at)
+                at += 1
+                if below is None or sequence < below:
+                    found.append(DocumentSummary(document_id, more[0], more[1], size, more[2], sequence, *more[3:]))
+        except (TypeError, ValueError, IndexError):
+            raise corrupt(f"its page {self.id} is damaged") from None
+        return found, False
 
 
 def live(value: Any, field: str) -> dict[str, Any] | None:

@@ -73,14 +73,17 @@ class Transaction:
 
     async def get_value(self, key: str, default: Any = None) -> Any:
         """The value of `key`, or `default` if it is absent. A stored null is None."""
+        text = await self.get_text(key)
+        return default if text is None else decode(text)
+
+    async def get_text(self, key: str) -> str | None:
+        """The JSON text of `key`, or None if it is absent."""
         check_key(key)
         self._check_open()
         if key in self._writes:
-            text = self._writes[key]
-        else:
-            record = await self._record(key)
-            text = None if record is None else record.text
-        return default if text is None else decode(text)
+            return self._writes[key]
+        record = await self._record(key)
+        return None if record is None else record.text
 
     async def get_entry(self, key: str) -> Entry | None:
         """The committed entry of `key`, with this transaction's value where it wrote one.
