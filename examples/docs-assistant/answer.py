@@ -140,10 +140,17 @@ def quote(hit: SearchHit) -> str:
     return "\n".join([*hit.before, hit.text, *hit.after]).strip("\n")
 
 
+@node(durable=True)
+async def say(role: str, content: str, citations: list[str], ctx: Context) -> None:
+    """Add a message to the conversation. A node, so that a resumed run does not say it twice."""
+    message = {"role": role, "content": content} | ({"citations": citations} if citations else {})
+    await ctx.conversation.append_message(message)
+
+
 @workflow
 async def ask(data: AskInput, ctx: Context) -> AskOutput:
     """Answer with quotes, and keep the conversation: messages, title and a mirrored transcript."""
-    await ctx.conversation.append_message({"role": "user", "content": data.message})
+    await say("user", data.message, [], ctx)
     if (await ctx.conversation.summary()).title is None:
         await ctx.conversation.set_title(data.message)
     passages = await find_passages(data.message, ctx)
@@ -154,7 +161,7 @@ async def ask(data: AskInput, ctx: Context) -> AskOutput:
             await out.write(part)
     answer = "".join(parts)
     citations = [f"{passage.document_id}:{passage.line}" for passage in passages]
-    await ctx.conversation.append_message({"role": "assistant", "content": answer, "citations": citations})
+    await say("assistant", answer, citations, ctx)
     # There is no model here, so words stand in for tokens: they show how reports add up to exact totals.
     await ctx.token_usage.report(
         input_tokens=words_in(data.message), output_tokens=words_in(answer), provider_name="none", model_id="words"
