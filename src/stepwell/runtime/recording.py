@@ -30,6 +30,7 @@ class Recording:
         self._added = 0
         self._durable = 0
         self._writing: asyncio.Future[None] | None = None
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, row: EventRow) -> None:
@@ -55,9 +56,13 @@ class Recording:
         Raises:
             StorageUnavailable: the journal cannot be written.
         """
-        target = self._added
-        while self._durable < target:
-            await asyncio.shield(self._writing or self._write())
+        if self._durable == self._added:
+            return
+        if self._writing is None:
+            self._write()
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append((self._added, waiter))
+        await waiter
 
     async def write(self, changes: dict[str, Any]) -> None:
         """Write everything that waits together with changes of the run, in one transaction.
@@ -87,24 +92,35 @@ class Recording:
         waiting, self._waiting = self._waiting, []
         return waiting
 
-    def _write(self) -> "asyncio.Future[None]":
+    def _write(self) -> None:
         rows = self._take()
         try:
-            writing = asyncio.wrap_future(self._journal.append(self._run_id, rows))
+            self._writing = asyncio.wrap_future(self._journal.append(self._run_id, rows))
         except StepwellError as error:  # the store is closed
-            writing = self._loop.create_future()
-            writing.set_exception(error)
-        self._writing = writing
-        writing.add_done_callback(lambda done: self._written(rows, done))
-        return writing
+            self._writing = self._loop.create_future()
+            self._writing.set_exception(error)
+        self._writing.add_done_callback(lambda done: self._written(rows, done))
 
     def _written(self, rows: list[EventRow], done: "asyncio.Future[None]") -> None:
         self._writing = None
         error = asyncio.CancelledError() if done.cancelled() else done.exception()
-        if error is not None:
+        if error is None:
+            self._durable += len(rows)
+        else:
             self._waiting = rows + self._waiting
+        served, self._waiters = self._waiters, []
+        for target, waiter in served:
+            if waiter.done():
+                continue
+            if error is not None:
+                waiter.set_exception(error)
+            elif target <= self._durable:
+                waiter.set_result(None)
+            else:
+                self._waiters.append((target, waiter))
+        if error is not None:
             self._on_failure(error)
-            return
-        self._durable += len(rows)
-        if self._waiting and self._timer is None:
+        elif self._waiters:
+            self._write()
+        elif self._waiting and self._timer is None:
             self._timer = self._loop.call_later(BATCH_SECONDS, self._on_time)
