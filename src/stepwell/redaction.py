@@ -7,7 +7,7 @@ It sits on every event, so the common case (nothing secret inside) is one regula
 
 import base64
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -26,14 +26,21 @@ _SECRET_NAMES = frozenset(
 )
 _VARIABLE_WORDS = frozenset({"key", "token", "secret", "password", "passwd", "credential", "credentials", "passphrase"})
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-# Prefixes that the vendors publish for their own credentials, PEM private keys, and bearer headers.
-_SHAPES = re.compile(
-    r"\b(?:sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|xox[abprs]-[A-Za-z0-9-]{10,}"
-    r"|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{35}|glpat-[0-9A-Za-z_-]{20,})"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
-    r"|(?<=[Bb]earer )[A-Za-z0-9._~+/-]{16,}=*",
-    re.DOTALL,
-)
+_LONG = 20_000
+# What vendors publish of their own credentials, PEM private keys, and bearer headers: how each begins, and its shape.
+_SHAPES_BY_START = {
+    "sk-": r"\bsk-[A-Za-z0-9_-]{16,}",
+    **{f"gh{letter}_": rf"\bgh{letter}_[A-Za-z0-9]{{20,}}" for letter in "pousr"},
+    "github_pat_": r"\bgithub_pat_[A-Za-z0-9_]{20,}",
+    "xox": r"\bxox[abprs]-[A-Za-z0-9-]{10,}",
+    "AKIA": r"\bAKIA[0-9A-Z]{16}",
+    "AIza": r"\bAIza[0-9A-Za-z_-]{35}",
+    "glpat-": r"\bglpat-[0-9A-Za-z_-]{20,}",
+    "-----BEGIN ": r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)",
+    "earer ": r"(?<=[Bb]earer )[A-Za-z0-9._~+/-]{16,}=*",
+}
+_SHAPES = re.compile("|".join(_SHAPES_BY_START.values()), re.DOTALL)
+_SHAPE_BY_START = {start: re.compile(shape, re.DOTALL) for start, shape in _SHAPES_BY_START.items()}
 
 
 class Redactor:
@@ -66,9 +73,25 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text with every secret masked."""
+        if len(text) > _LONG:
+            return self._long_text(text)
         if self._pattern is not None:
             text = self._pattern.sub(MASK, text)
         return _SHAPES.sub(MASK, text)
+
+    def _long_text(self, text: str) -> str:
+        """The same for a long text: plain text is found 50 times faster than a shape, and in steps that are short."""
+        for secret in sorted(self._secrets, key=len, reverse=True):
+            if secret in text:
+                text = text.replace(secret, MASK)
+        spans = sorted(span for start, shape in _SHAPE_BY_START.items() for span in _spans(text, start, shape))
+        parts: list[str] = []
+        kept = 0
+        for begin, end in spans:
+            if begin >= kept:
+                parts += (text[kept:begin], MASK)
+            kept = max(kept, end)
+        return text if not parts else "".join((*parts, text[kept:]))
 
     def value(self, value: Any) -> Any:
         """The JSON value with every secret masked; the same object where nothing had to be."""
@@ -89,6 +112,16 @@ class Redactor:
         if value and isinstance(value, (str, list, tuple)) and isinstance(name, str) and says_secret(name):
             return MASK
         return self.value(value)
+
+
+def _spans(text: str, start: str, shape: re.Pattern[str]) -> Iterator[tuple[int, int]]:
+    at = text.find(start)
+    while at >= 0:
+        # A bearer token stands behind its start, every other shape begins with it.
+        found = shape.match(text, at) or shape.match(text, at + len(start))
+        if found is not None:
+            yield found.span()
+        at = text.find(start, at + len(start) if found is None else found.end())
 
 
 @lru_cache(maxsize=4_096)

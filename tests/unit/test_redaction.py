@@ -63,6 +63,19 @@ def test_credential_shapes(text):
     assert masked.startswith("before")
 
 
+PIECES = (
+    SECRET, "sk-" + "a1B2" * 6, "sk-", "xsk-" + "a1B2" * 6, "ghp_" + "a1B2" * 6, "gh", "AKIA" + "ABCD" * 4, "earer ",
+    "Bearer " + "abc.def-" * 4, "-----BEGIN PRIVATE KEY-----", "-----END PRIVATE KEY-----", "bearing", " ", "\n", "天",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=12))
+def test_long_texts_are_masked_like_short_ones(pieces):
+    redactor, text, filler = Redactor([SECRET]), " ".join(pieces), "word " * 5_000
+    masked = redactor.text(text)
+    assert redactor.text(filler + text) == filler + masked
+
+
 def test_the_environment_tells_secrets():
     environ = {"MY_API_KEY": "abcdefgh-1", "PATH": "/usr/bin:/bin", "DB_PASSWORD": "short", "KEYBOARD": "qwertyuiop"}
     redactor = Redactor.from_environment(environ)
