@@ -184,8 +184,7 @@ def test_no_locale_at_all(program: Program) -> None:
 
 
 COMMANDS = [
-    ("--version",), ("--help",), ("kv", "get", "k"), ("kv", "get", "k", "--json"), ("kv", "list"), ("kv", "list", "--json"),
-    ("runs", "list", "--json"), ("doctor",), ("describe",), ("help", "exit-codes"), ("schema", "report"),
+    ("--version",), ("--help",), ("kv", "get", "k"), ("kv", "list"), ("kv", "list", "--json"), ("doctor",),
     ("kv", "get", "missing"),
 ]  # fmt: skip
 

@@ -31,7 +31,11 @@ _ENTRY = _object(
         "updated_at": _TEXT, "source": {"type": "object", "additionalProperties": _TEXT},
     }
 )  # fmt: skip
-_ERROR_PART = _object({"type": _TEXT, "message": _TEXT, "code": _TEXT, "node": _OPTIONAL}, optional=("code", "node"))
+# Errors and events carry further data of their own.
+_OPEN: dict[str, Any] = {"additionalProperties": {}}
+_ERROR_PART = _OPEN | _object(
+    {"type": _TEXT, "message": _TEXT, "code": _TEXT, "node": _OPTIONAL}, optional=("code", "node")
+)
 _REPORT = _object(
     {
         "run_id": _TEXT, "project_id": _TEXT, "entrypoint": _TEXT, "conversation_id": _OPTIONAL,
@@ -41,23 +45,57 @@ _REPORT = _object(
         "ended_at": _OPTIONAL, "duration_ms": {"type": ["number", "null"]}, "interrupted": {"type": "boolean"},
     }
 )  # fmt: skip
-_EVENT = _object({"run_id": _TEXT, "seq": {"type": "integer", "minimum": 1}, "at": _TEXT, "type": _TEXT})
-_DOCUMENT = _object(
+_EVENT = _OPEN | _object({"run_id": _TEXT, "seq": {"type": "integer", "minimum": 1}, "at": _TEXT, "type": _TEXT})
+_LISTED_RUN = _REPORT | {"properties": _REPORT["properties"] | {"label": _TEXT}}
+_SUMMARY = _object(
     {
-        "id": _TEXT, "title": _TEXT, "markdown_preview": _TEXT, "size": _COUNT, "sequence": _COUNT,
+        "id": _TEXT, "title": _TEXT, "markdown_preview": _TEXT, "size": _COUNT, "sequence": _COUNT, "version": _COUNT,
         "created_at": _TEXT, "updated_at": _TEXT,
     }
 )  # fmt: skip
+_DOCUMENT = _object(
+    {"id": _TEXT, "title": _TEXT, "markdown": _TEXT, "version": _COUNT, "created_at": _TEXT, "updated_at": _TEXT}
+)
 _HIT = _object(
     {
-        "document_id": _TEXT, "title": _TEXT, "line": {"type": "integer", "minimum": 1}, "text": _TEXT,
+        "document_id": _TEXT, "title": _TEXT, "line": {"type": "integer", "minimum": 1}, "column": _COUNT,
+        "text": _TEXT,
         "before": {"type": "array", "items": _TEXT}, "after": {"type": "array", "items": _TEXT},
+        "truncated": {"type": "boolean"},
     }
 )  # fmt: skip
+_LINES = _object(
+    {"id": _TEXT, "title": _TEXT, "start": _COUNT, "lines": {"type": "array", "items": _TEXT}, "total": _COUNT}
+)
+_IMPORTED = _object(
+    {"created": _COUNT, "updated": _COUNT, "unchanged": _COUNT, "skipped": {"type": "array", "items": _TEXT}}
+)
 _CONVERSATION = _object(
     {
         "conversation_id": _TEXT, "project_name": _TEXT, "title": _OPTIONAL, "shown_title": _TEXT,
         "created_at": _TEXT, "updated_at": _TEXT, "message_count": _COUNT, "last_seq": _COUNT,
+    }
+)  # fmt: skip
+_MESSAGE = {"type": "object", "required": ["role", "seq", "created_at"]}
+_WHOLE_CONVERSATION = _CONVERSATION | {
+    "properties": _CONVERSATION["properties"] | {"messages": {"type": "array", "items": _MESSAGE}}
+}
+_USAGE = _object({"project_id": _TEXT, "conversation_id": _OPTIONAL, "tokens": _TOKENS})
+_FINDING = _object({"level": {"enum": ["ok", "warning", "error"]}, "check": _TEXT, "message": _TEXT, "fix": _OPTIONAL})
+_DOCTOR = _object({"ok": {"type": "boolean"}, "findings": {"type": "array", "items": _FINDING}})
+_SETTING = _object({"name": _TEXT, "value": _OPTIONAL, "origin": _TEXT})
+_FLAGS = _object({"enabled": {"type": "boolean"}, "display": {"type": "boolean"}})
+_ENTRYPOINT = _object(
+    {
+        "id": _TEXT, "title": _TEXT, "workflow": _TEXT, "token_usage": _FLAGS, "input_schema": {"type": "object"},
+        "output_schema": {"type": "object"},
+    }
+)  # fmt: skip
+_DESCRIPTION = _object(
+    {
+        "project_id": _TEXT, "name": _TEXT, "folder": _TEXT, "data_storage": {"enum": ["local", "server", "both"]},
+        "scope_model": {"enum": ["project", "workflow"]}, "project_type": {"enum": ["workflow", "conversation"]},
+        "default_entrypoint": _TEXT, "entrypoints": {"type": "array", "items": _ENTRYPOINT},
     }
 )  # fmt: skip
 _RULE = _object(
@@ -99,11 +137,19 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "entry": _ENTRY,
     "entries": _list(_ENTRY),
     "report": _REPORT,
-    "runs": _list(_REPORT),
+    "runs": _list(_LISTED_RUN),
     "event": _EVENT,
-    "documents": _list(_DOCUMENT),
+    "document": _DOCUMENT,
+    "documents": _list(_SUMMARY),
     "search": _list(_HIT),
+    "lines": _LINES,
+    "imported": _IMPORTED,
+    "conversation": _WHOLE_CONVERSATION,
     "conversations": _list(_CONVERSATION),
-    "error": _object({"error": _object({"code": _TEXT, "message": _TEXT, "hint": _TEXT}, optional=("hint",))}),
+    "usage": _USAGE,
+    "doctor": _DOCTOR,
+    "settings": _list(_SETTING),
+    "description": _DESCRIPTION,
+    "error": _object({"error": _OPEN | _object({"code": _TEXT, "message": _TEXT, "hint": _TEXT}, optional=("hint",))}),
     "manifest": _MANIFEST,
 }

@@ -22,17 +22,20 @@ PIECE_CHARS: Final = 262_144
 class Text:
     """A document's text on its way into the store: its alphabet and its JSON, made once."""
 
-    __slots__ = ("_alphabet", "_pieces")
+    __slots__ = ("_alphabet", "_bytes", "_pieces")
 
     def __init__(self, markdown: str) -> None:
         self._alphabet = alphabet_of(markdown)
         self._pieces: list[str] = []
+        self._bytes = 0
         start = 0
         while start < len(markdown):
             end = start + PIECE_CHARS
             if "\ud800" <= markdown[end - 1 : end] <= "\udbff":
                 end += 1  # surrogates that form a pair are refused: they must be seen together
-            self._pieces.append(_inside(markdown[start:end]))
+            piece, size = _inside(markdown[start:end])
+            self._pieces.append(piece)
+            self._bytes += size
             start = end
 
     @classmethod
@@ -47,8 +50,10 @@ class Text:
     async def write(self, tx: Transaction, summary: DocumentSummary) -> None:
         """Store the document that the summary and this text make."""
         # The alphabet comes first: the sieve of a search looks for it there.
-        header = {ALPHABET: int(self._alphabet)} | {name: getattr(summary, name) for name in _HEADER}
-        await tx.set_encoded(f"{BODY}{summary.id}", f'{encode(header)[:-1]},"markdown":"{"".join(self._pieces)}"}}')
+        fields = {ALPHABET: int(self._alphabet)} | {name: getattr(summary, name) for name in _HEADER}
+        header = f'{encode(fields)[:-1]},"markdown":"'
+        text = "".join([header, *self._pieces, '"}'])
+        await tx.set_encoded(f"{BODY}{summary.id}", text, len(header.encode()) + self._bytes + 2)
 
 
 _HEADER: Final = ("id", "title", "sequence", "version", "created_at", "updated_at")
@@ -96,13 +101,14 @@ def not_found(document_id: str) -> DocumentNotFound:
     return DocumentNotFound(f"there is no document {document_id!r}", document_id=document_id)
 
 
-def _inside(piece: str) -> str:
-    """A piece of text as it stands between the quotes of JSON text."""
+def _inside(piece: str) -> tuple[str, int]:
+    """A piece of text as it stands between the quotes of JSON text, and its UTF-8 bytes."""
+    inside = encode_basestring(piece)[1:-1]
     try:
-        piece.encode()
+        return inside, len(inside.encode())
     except UnicodeEncodeError:  # surrogates: seldom, and slower to look at
-        return encode(piece)[1:-1]
-    return encode_basestring(piece)[1:-1]
+        inside = encode(piece)[1:-1]
+        return inside, len(inside.encode())
 
 
 def _decoded(raw: bytes) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,7 +16,7 @@ Progress = Callable[[int, int, str], None]
 
 
 class Imported(NamedTuple):
-    """What an import did; `skipped` names files that are not UTF-8."""
+    """What an import did; `skipped` names files that are not UTF-8 or cannot be read."""
 
     created: int
     updated: int
@@ -36,19 +37,20 @@ async def import_folder(base: Knowledge, folder: str, progress: Progress | None 
         InvalidArgument: there is no such folder.
     """
     root = Path(folder)
-    if not root.is_dir():
+    if not os.path.isdir(folder):  # noqa: PTH112  (Path.is_dir raises for a name that is too long)
         raise InvalidArgument(f"{folder} is not a folder", argument="folder")
     files = sorted(path for path in root.rglob("*.md") if path.is_file())
     counts = {"created": 0, "updated": 0, "unchanged": 0}
     skipped: list[str] = []
     for done, path in enumerate(files, start=1):
-        name = path.relative_to(root).as_posix()
+        # Names of files are bytes; those that are no UTF-8 are told by their escapes.
+        name = os.fsencode(path.relative_to(root).as_posix()).decode("utf-8", "backslashreplace")
         try:
             markdown = (await asyncio.to_thread(path.read_bytes)).decode("utf-8-sig")
-        except UnicodeDecodeError:
+        except (OSError, UnicodeDecodeError):
             skipped.append(name)
         else:
-            counts[await put_document(base, document_id_of(root.resolve().name, name), markdown, path.stem)] += 1
+            counts[await put_document(base, document_id_of(root.resolve().name, name), markdown, Path(name).stem)] += 1
         if progress is not None:
             progress(done, len(files), name)
     return Imported(counts["created"], counts["updated"], counts["unchanged"], skipped)

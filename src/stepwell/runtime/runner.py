@@ -122,8 +122,13 @@ def label_of(shown: Any) -> str:
     if isinstance(shown, dict):
         for name in ("message", "text", "query", "name", "title"):
             if isinstance(shown.get(name), str) and shown[name].strip():
-                return " ".join(shown[name].split())[:120]
-    return "" if shown is None else encode(shown, max_bytes=UNLIMITED)[:120]
+                return _storable(" ".join(shown[name].split())[:120])
+    return "" if shown is None else _storable(encode(shown, max_bytes=UNLIMITED)[:120])
+
+
+def _storable(text: str) -> str:
+    """Without lone surrogates: JSON can carry them, a database column cannot."""
+    return text.encode("utf-8", "replace").decode()
 
 
 class _Outcome(NamedTuple):

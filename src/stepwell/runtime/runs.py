@@ -36,7 +36,7 @@ class Runs:
         Raises:
             RunNotFound: no such run is stored here.
         """
-        row = self._journal.get(run_id)
+        row = self._journal.get(run_id) if run_id.isascii() else None
         if row is None:
             raise RunNotFound(f"there is no run {run_id!r:.80} of this project", run_id=run_id)
         return row
@@ -61,10 +61,14 @@ class Runs:
         """A page of runs with their labels, newest first, and the cursor of the next page.
 
         Raises:
-            InvalidArgument: an unknown status. InvalidCursor: not one that this call gave out.
+            InvalidArgument: an unknown status, or text with lone surrogates.
+            InvalidCursor: not one that this call gave out.
         """
         if which.status is not None and which.status not in STATUSES:
             raise InvalidArgument(f"status {which.status!r:.40} is not one of {', '.join(STATUSES)}", argument="status")
+        for name, wanted in which._asdict().items():
+            if isinstance(wanted, str) and any("\ud800" <= character <= "\udfff" for character in wanted):
+                raise InvalidArgument(f"{name} {wanted!r:.80} has a lone surrogate", argument=name)
         before = None if cursor is None else _open_cursor(cursor)
         rows = self._journal.list(which, before=before, limit=limit + 1)
         items = [(report_of(row, interrupted=self._is_interrupted(row)), row.label) for row in rows[:limit]]

@@ -110,16 +110,20 @@ class Transaction:
             raise InvalidArgument("MISSING is not a value", hint="use delete_value to remove an entry")
         self._writes[key] = encode(value, max_bytes=self._max_value_bytes)
 
-    async def set_encoded(self, key: str, text: str) -> None:
+    async def set_encoded(self, key: str, text: str, size: int) -> None:
         """Store a value that is JSON text already, for callers who made it with `encode` off the event loop.
+
+        Args:
+            key: the entry.
+            text: what `encode` makes of the value.
+            size: how many UTF-8 bytes that is.
 
         Raises:
             ValueTooLarge: the text is over the limit.
         """
         check_key(key)
         self._check_open()
-        if len(text) * 4 > self._max_value_bytes:  # 4 bytes is the most a character needs
-            check_size(len(text) if text.isascii() else len(text.encode()), self._max_value_bytes)
+        check_size(size, self._max_value_bytes)
         self._writes[key] = text
 
     async def delete_value(self, key: str) -> bool:

@@ -77,7 +77,7 @@ def get(output: Output, document_id: str, location: str | None) -> None:
 
 @knowledge.command("create")
 @click.argument("title")
-@click.argument("file", type=click.Path(dir_okay=False, allow_dash=True))
+@click.argument("file")
 @click.option("--id", "document_id", help="The document's id; generated without.")
 @where
 @pass_output
@@ -91,7 +91,7 @@ def create(output: Output, title: str, file: str, document_id: str | None, locat
 @knowledge.command("edit")
 @click.argument("document_id")
 @click.option("--title", help="The new title.")
-@click.option("--file", type=click.Path(dir_okay=False, allow_dash=True), help="The new text (`-` is stdin).")
+@click.option("--file", help="The new text (`-` is stdin).")
 @where
 @pass_output
 def edit(output: Output, document_id: str, title: str | None, file: str | None, location: str | None) -> None:
@@ -170,7 +170,7 @@ def lines(output: Output, document_id: str, start: int, end: int, location: str 
 
 
 @knowledge.command("import")
-@click.argument("folder", type=click.Path(file_okay=False))
+@click.argument("folder")
 @where
 @pass_output
 def import_(output: Output, folder: str, location: str | None) -> None:
@@ -185,7 +185,7 @@ def import_(output: Output, folder: str, location: str | None) -> None:
     output.data(
         result.to_dict(),
         f"{result.created} created, {result.updated} updated, {result.unchanged} unchanged"
-        + "".join(f"\nskipped {name}: not UTF-8" for name in result.skipped),
+        + "".join(f"\nskipped {name}: not UTF-8, or not readable" for name in result.skipped),
     )
 
 
@@ -225,7 +225,8 @@ def read_text(file: str) -> str:
             with open(file, "rb") as opened:
                 raw = opened.read()
         return raw.decode()
-    except OSError as error:
-        raise InvalidArgument(f"{file} cannot be read: {error.strerror}", argument="file") from None
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"{file} is not UTF-8: {error.reason} at byte {error.start}", argument="file") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InvalidArgument(f"{file} cannot be read: {reason}", argument="file") from None
