@@ -37,7 +37,7 @@ bench: $(READY) ## measure against the raw driver and peers, write benchmarks/re
 
 lock: $(READY) ## resolve the development dependencies anew
 	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes \
+	@$(BIN)/uv pip compile pyproject.toml --extra dev --extra llm --extra server --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-header --upgrade -o requirements/dev.txt
 
 clean: ## remove the environments and the demo's data
