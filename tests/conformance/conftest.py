@@ -9,7 +9,9 @@ from stepwell.storage.kv import KeyValue
 from stepwell.store.backend import Backend
 from stepwell.store.entries import Domain, Namespace, Scope
 from stepwell.store.memory import MemoryBackend
+from stepwell.store.postgres import PostgresBackend
 from stepwell.store.sqlite_backend import SqliteBackend
+from tests.databases import Database
 
 PROJECT = "01936d3f-6a00-7000-8000-0000000000aa"
 NS = Namespace(PROJECT, Domain.KV, Scope.PROJECT)
@@ -19,8 +21,11 @@ OTHER = Namespace(PROJECT, Domain.KV, Scope.CONVERSATION, conversation_id="c1")
 class Store:
     """A data set of one backend: `open()` gives a handle on it, as often as wanted."""
 
-    def __init__(self, name: str, make: Callable[[], Backend], *, shared: bool) -> None:
+    def __init__(
+        self, name: str, make: Callable[[], Backend], *, shared: bool, after: Callable[[], object] = lambda: None
+    ) -> None:
         self.name = name
+        self._after = after
         self.durable = shared
         self._make = make
         self._shared = shared
@@ -37,11 +42,18 @@ class Store:
         """Close every handle."""
         for backend in self._opened:
             await backend.close()
+        self._after()
+
+
+def _postgres(_: Path) -> Store:
+    database = Database()
+    return Store("postgres", lambda: PostgresBackend(database.dsn), shared=True, after=database.drop)
 
 
 FACTORIES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda _: Store("memory", MemoryBackend, shared=False),
     "sqlite": lambda path: Store("sqlite", lambda: SqliteBackend(path / "data" / "x.kv.sqlite"), shared=True),
+    "postgres": _postgres,
 }
 
 

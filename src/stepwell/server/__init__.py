@@ -1,0 +1,1 @@
+"""The server: the HTTP API on PostgreSQL, users and roles."""
