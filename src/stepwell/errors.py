@@ -24,6 +24,9 @@ class Kind(Enum):
     DENIED = (5, 403)
     UNAVAILABLE = (6, 503)
     WAITING = (7, 409)
+    UNAUTHENTICATED = (5, 401)
+    TOO_LARGE = (2, 413)
+    TOO_MANY = (6, 429)
 
     @property
     def exit_code(self) -> int:
@@ -70,6 +73,14 @@ class StepwellError(Exception):
 
 def _rebuild(cls: "type[StepwellError]", message: str, hint: str | None, data: "dict[str, Any]") -> StepwellError:
     return cls(message, hint=hint, **data)
+
+
+def error_of(shown: "dict[str, Any]") -> StepwellError:
+    """The error that `to_dict` showed, perhaps in another process; a plain one where the code is not known here."""
+    data = {name: value for name, value in shown.items() if name not in ("code", "message", "hint")}
+    classes = {cls.code: cls for cls in StepwellError.__subclasses__()}
+    found = classes.get(str(shown.get("code")), StepwellError)
+    return found(str(shown.get("message", "")), hint=shown.get("hint"), **data)
 
 
 # -- values, keys, ids -------------------------------------------------------------------------------------------
@@ -195,6 +206,24 @@ class ConversationRequired(StepwellError):
     default_hint = 'pass --conversation-id, or declare Executor(project_type="conversation")'
 
 
+class RelationUnknown(StepwellError):
+    """The project declares no related project of that alias, or the folder given for it holds another project."""
+
+    code, kind = "relation_unknown", Kind.NOT_FOUND
+
+
+class RelationPending(StepwellError):
+    """Only this side declares the relation: it grants nothing until the related project declares it too."""
+
+    code, kind = "relation_pending", Kind.DENIED
+
+
+class RelationDenied(StepwellError):
+    """The related project does not grant the access; names the alias, the key and the missing grant."""
+
+    code, kind = "relation_denied", Kind.DENIED
+
+
 # -- projects and runs --------------------------------------------------------------------------------------------
 
 
@@ -261,7 +290,7 @@ class RunClosed(StepwellError):
 
 
 class RunFailed(StepwellError):
-    """A run that was started in the background ended before it could be recorded."""
+    """A run that somebody waits for did not complete, or ended before it could be recorded."""
 
     code, kind = "run_failed", Kind.FAILED
 
@@ -342,3 +371,141 @@ class UsageInvalid(StepwellError):
     """A token report has negative, fractional or contradictory counts."""
 
     code, kind = "usage_invalid", Kind.INVALID
+
+
+# -- graph workflows ------------------------------------------------------------------------------------------------
+
+
+class NodeTypeInvalid(StepwellError):
+    """A node type is declared wrongly, or two have one name."""
+
+    code, kind = "node_type_invalid", Kind.INVALID
+
+
+class WorkflowNotFound(StepwellError):
+    """The project has no graph workflow of that key, id or path."""
+
+    code, kind = "workflow_not_found", Kind.NOT_FOUND
+
+
+class WorkflowContentInvalid(StepwellError):
+    """A workflow file is too large, not UTF-8, or not the JSON it has to be; nothing was written."""
+
+    code, kind = "workflow_content_invalid", Kind.INVALID
+
+
+class WorkflowInvalid(StepwellError):
+    """A graph workflow has errors and does not run; `validation` is the whole report."""
+
+    code, kind = "workflow_invalid", Kind.INVALID
+    default_hint = "`stepwell workflows validate KEY` shows every problem"
+
+
+class MissingRequiredInput(StepwellError):
+    """A node of a graph needs an input that no edge, no configuration and no default gave."""
+
+    code, kind = "MISSING_REQUIRED_INPUT", Kind.FAILED
+
+
+class NodeInputType(StepwellError):
+    """A value does not fit the port it came to; names source and target."""
+
+    code, kind = "INPUT_TYPE", Kind.FAILED
+
+
+class NodeOutputInvalid(StepwellError):
+    """A node returned a port it does not have, or a value that is not JSON."""
+
+    code, kind = "OUTPUT_NOT_JSON", Kind.FAILED
+
+
+class NodeRefused(StepwellError):
+    """A node was asked for something its configuration or its limits do not allow."""
+
+    code, kind = "node_refused", Kind.DENIED
+
+
+class GraphFailed(StepwellError):
+    """Nodes of a graph run failed and were not handled; `failed` lists them."""
+
+    code, kind = "graph_failed", Kind.FAILED
+
+
+class SubflowNesting(StepwellError):
+    """A graph calls itself, directly or through others, or nests over 16 levels deep."""
+
+    code, kind = "subflow_nesting", Kind.INVALID
+
+
+# -- the server -----------------------------------------------------------------------------------------------------
+
+
+class Unauthenticated(StepwellError):
+    """A request carries no key, or one that is unknown, expired or revoked."""
+
+    code, kind = "unauthenticated", Kind.UNAUTHENTICATED
+    default_hint = "run `stepwell login URL`, or set STEPWELL_SERVER_KEY"
+
+
+class AccessDenied(StepwellError):
+    """The user's role does not allow this; `needed` is the least role that does."""
+
+    code, kind = "access_denied", Kind.DENIED
+    default_hint = "ask an owner of the project for the role"
+
+
+class RouteNotFound(StepwellError):
+    """The server has no such address, or not for this method."""
+
+    code, kind = "route_not_found", Kind.NOT_FOUND
+    default_hint = "see /api/openapi.json for what there is"
+
+
+class EntryNotFound(StepwellError):
+    """No entry of that key is stored there."""
+
+    code, kind = "entry_not_found", Kind.NOT_FOUND
+
+
+class AccountNotFound(StepwellError):
+    """No user, token or member of that name or id."""
+
+    code, kind = "account_not_found", Kind.NOT_FOUND
+
+
+class AccountConflict(StepwellError):
+    """A name is taken, or the change would leave nobody in charge."""
+
+    code, kind = "account_conflict", Kind.CONFLICT
+
+
+class RequestTooLarge(StepwellError):
+    """The body of a request is over the server's limit; nothing was read of it."""
+
+    code, kind = "request_too_large", Kind.TOO_LARGE
+
+
+class TooManyRequests(StepwellError):
+    """A token sent more requests than its rate allows; `retry_after` says when to try again, in seconds."""
+
+    code, kind = "too_many_requests", Kind.TOO_MANY
+
+
+class ServerBusy(StepwellError):
+    """The server has as many open streams as it allows, or is shutting down."""
+
+    code, kind = "server_busy", Kind.UNAVAILABLE
+    default_hint = "try again in a moment"
+
+
+class OriginRefused(StepwellError):
+    """A request names a foreign host, or comes from a web page that is not allowed to call the server."""
+
+    code, kind = "origin_refused", Kind.DENIED
+
+
+class InternalError(StepwellError):
+    """Something went wrong that is not the caller's fault; the server's log has it under the request id."""
+
+    code = "internal_error"
+    default_hint = "look for the request id in the server's log"

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from stepwell.errors import ManifestInvalid, ProjectNotFound
-from stepwell.project.manifest import MAX_PREFIXES, MAX_RELATIONS, load_manifest
+from stepwell.project.manifest import load_manifest
 from stepwell.storage.declaration import DataStorage, ScopeModel
+from stepwell.storage.relations import MAX_PREFIXES, MAX_RELATIONS
 
 ID = "6f1c8a3e-0000-4000-8000-000000000001"
 OTHER = "6f1c8a3e-0000-4000-8000-000000000002"

@@ -1,6 +1,7 @@
 """Knowledge: Markdown documents of a project, with a paged index, literal search and lines.
 
-The functions here take a storage location (`ctx.storage.local`); `ctx.knowledge` is the same at the host location.
+The functions here take a storage location (`ctx.storage.local`) or a related project; `ctx.knowledge` is the same at
+the host location.
 """
 
 from typing import Any
@@ -14,7 +15,9 @@ from stepwell.knowledge.documents import (
 from stepwell.knowledge.importing import document_id_of, import_folder, put_document
 from stepwell.knowledge.index import DocumentSummary
 from stepwell.knowledge.mirror import MirroredDocument, mirror_conversation, mirror_document_id
+from stepwell.knowledge.related import RelatedKnowledge
 from stepwell.knowledge.search import SearchHit, SearchPage
+from stepwell.storage.related import RelatedProject
 
 
 def knowledge_of(location: Any) -> Knowledge:
@@ -22,9 +25,16 @@ def knowledge_of(location: Any) -> Knowledge:
     return Knowledge(location.persistent_value)
 
 
+def _base(location: Any) -> Knowledge | RelatedKnowledge:
+    if isinstance(location, RelatedProject):
+        related: RelatedKnowledge = location.knowledge
+        return related
+    return knowledge_of(location)
+
+
 async def create_document(location: Any, title: str, markdown: str, id: str | None = None) -> DocumentSummary:  # noqa: A002
     """See `Knowledge.create_document`."""
-    return await knowledge_of(location).create_document(title, markdown, id)
+    return await _base(location).create_document(title, markdown, id)
 
 
 async def edit_document(
@@ -36,37 +46,37 @@ async def edit_document(
     expected_version: int | None = None,
 ) -> DocumentSummary:
     """See `Knowledge.edit_document`."""
-    return await knowledge_of(location).edit_document(id, title, markdown, expected_version=expected_version)
+    return await _base(location).edit_document(id, title, markdown, expected_version=expected_version)
 
 
 async def delete_document(location: Any, id: str) -> bool:  # noqa: A002
     """See `Knowledge.delete_document`."""
-    return await knowledge_of(location).delete_document(id)
+    return await _base(location).delete_document(id)
 
 
 async def get_document(location: Any, id: str) -> Document:  # noqa: A002
     """See `Knowledge.get_document`."""
-    return await knowledge_of(location).get_document(id)
+    return await _base(location).get_document(id)
 
 
 async def list_documents(location: Any) -> list[DocumentSummary]:
     """See `Knowledge.list_documents`."""
-    return await knowledge_of(location).list_documents()
+    return await _base(location).list_documents()
 
 
 async def list_document_page(location: Any, cursor: str | None = None, *, limit: int = 50) -> DocumentPage:
     """See `Knowledge.list_document_page`."""
-    return await knowledge_of(location).list_document_page(cursor, limit=limit)
+    return await _base(location).list_document_page(cursor, limit=limit)
 
 
 async def search_documents(location: Any, query: str, **options: Any) -> SearchPage:
     """See `Knowledge.search_documents`."""
-    return await knowledge_of(location).search_documents(query, **options)
+    return await _base(location).search_documents(query, **options)
 
 
 async def read_document_lines(location: Any, id: str, start: int, end: int) -> DocumentLines:  # noqa: A002
     """See `Knowledge.read_document_lines`."""
-    return await knowledge_of(location).read_document_lines(id, start, end)
+    return await _base(location).read_document_lines(id, start, end)
 
 
 __all__ = [

@@ -10,13 +10,11 @@ from stepwell.errors import InvalidId, ManifestInvalid, ProjectNotFound
 from stepwell.identifiers import check_project_id
 from stepwell.settings import one_line, suggest, unknown_settings
 from stepwell.storage.declaration import DataStorage, ScopeModel
+from stepwell.storage.relations import relation_problems
 
-MAX_RELATIONS = 32
-MAX_PREFIXES = 32
 MAX_NAME = 200
 
 _KEYS = ("project-id", "executor", "name", "data-storage", "scope-model", "settings", "providers", "related-projects")
-_ALIAS = re.compile(r"[a-z][a-z0-9_-]{0,63}\Z")
 _EXECUTOR = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*\Z")
 
 
@@ -98,7 +96,8 @@ def load_manifest(folder: str) -> Manifest:
             problems.append(f"{key}: not a table")
         elif key == "settings":
             problems += [f"settings.{problem}" for problem in unknown_settings(table.get(key, {}), manifest=True)]
-    relations = _relations(table.get("related-projects", []), project_id, problems)
+    relations = table.get("related-projects", [])
+    problems += relation_problems(relations, project_id)
     if problems:
         raise ManifestInvalid(
             f"{file} has {len(problems)} problem{'s' if len(problems) > 1 else ''}:\n"
@@ -155,82 +154,3 @@ def _choice(table: Mapping[str, Any], key: str, choices: type[StrEnum], default:
     except ValueError:
         problems.append(f"{key}: {value!r:.80} is not one of {', '.join(choices)}")
         return default
-
-
-def _relations(relations: Any, own_id: str, problems: list[str]) -> list[Mapping[str, Any]]:
-    if not isinstance(relations, list) or not all(isinstance(relation, dict) for relation in relations):
-        problems.append("related-projects: not an array of tables")
-        return []
-    if len(relations) > MAX_RELATIONS:
-        problems.append(f"related-projects: {len(relations)} relations; at most {MAX_RELATIONS}")
-    aliases: set[str] = set()
-    ids: set[str] = set()
-    for number, relation in enumerate(relations):
-        where = f"related-projects[{number}]"
-        for key in relation:
-            if key not in ("alias", "project-id", "grant"):
-                problems.append(f"{where}.{one_line(key)}: unknown key{suggest(key, ('alias', 'project-id', 'grant'))}")
-        alias = relation.get("alias")
-        if not isinstance(alias, str) or not _ALIAS.match(alias):
-            problems.append(f"{where}.alias: {alias!r:.80} does not match [a-z][a-z0-9_-]{{0,63}}")
-        elif alias in aliases:
-            problems.append(f"{where}.alias: {alias!r} is used twice")
-        else:
-            aliases.add(alias)
-        try:
-            target = check_project_id(relation.get("project-id"))
-        except InvalidId as error:
-            problems.append(f"{where}.project-id: {error.message}")
-        else:
-            if target == own_id:
-                problems.append(f"{where}.project-id: a project cannot be related to itself")
-            if target in ids:
-                problems.append(f"{where}.project-id: {target} is used twice")
-            ids.add(target)
-        _grant(relation.get("grant", {}), f"{where}.grant", problems)
-    return list(relations)
-
-
-def _grant(grant: Any, where: str, problems: list[str]) -> None:
-    if not isinstance(grant, dict):
-        problems.append(f"{where}: not a table")
-        return
-    for key, rule in grant.items():
-        if key in ("read", "write", "entrypoints"):
-            _rule(rule, f"{where}.{key}", problems)
-        elif key == "knowledge" and isinstance(rule, dict):
-            for name, inner in rule.items():
-                if name in ("read", "write"):
-                    _rule(inner, f"{where}.knowledge.{name}", problems)
-                else:
-                    problems.append(
-                        f"{where}.knowledge.{one_line(name)}: unknown key{suggest(name, ('read', 'write'))}"
-                    )
-        elif key == "knowledge":
-            problems.append(f"{where}.knowledge: not a table with read and write")
-        else:
-            problems.append(
-                f"{where}.{one_line(key)}: unknown key{suggest(key, ('read', 'write', 'knowledge', 'entrypoints'))}"
-            )
-
-
-def _rule(rule: Any, where: str, problems: list[str]) -> None:
-    if not isinstance(rule, dict):
-        problems.append(f'{where}: {rule!r:.80} is not a table like {{mode = "all"}}')
-        return
-    for key in rule:
-        if key not in ("mode", "prefixes"):
-            problems.append(f"{where}.{one_line(key)}: unknown key{suggest(key, ('mode', 'prefixes'))}")
-    mode = rule.get("mode")
-    if mode not in ("none", "all", "prefixes"):
-        problems.append(f"{where}.mode: {mode!r:.80} is not one of none, all, prefixes")
-        return
-    prefixes = rule.get("prefixes")
-    if mode != "prefixes":
-        if prefixes is not None:
-            problems.append(f'{where}.prefixes: only with mode = "prefixes"')
-        return
-    texts = prefixes if isinstance(prefixes, list) else []
-    unique = {text for text in texts if isinstance(text, str) and text}
-    if not 1 <= len(texts) <= MAX_PREFIXES or len(unique) != len(texts):
-        problems.append(f"{where}.prefixes: 1 to {MAX_PREFIXES} non-empty, unique texts are needed")

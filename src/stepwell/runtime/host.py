@@ -13,13 +13,15 @@ from stepwell.files.store import FileStore
 from stepwell.identifiers import new_id
 from stepwell.jsontext import decode
 from stepwell.project.loader import Project
+from stepwell.project.manifest import Manifest
 from stepwell.redaction import Redactor
+from stepwell.runtime.related import NO_FOLDERS, Folders
 from stepwell.runtime.replay import history_of
 from stepwell.runtime.report import Report
 from stepwell.runtime.runner import RunHandle, RunRequest, choose_conversation_id, start
 from stepwell.runtime.runs import ENDED, Runs, take_run
 from stepwell.runtime.session import OnEvent, RunSession
-from stepwell.settings import Settings
+from stepwell.settings import Settings, load_settings
 from stepwell.storage.location import LocalStores, Stores
 from stepwell.store.sqlite_journal import SqliteJournal
 
@@ -44,6 +46,7 @@ class Host:
         self.threads = WorkerThreads(MAX_THREADS, "stepwell-node")
         self._journals: dict[str, SqliteJournal] = {}
         self._running: dict[asyncio.Task[Report], RunSession] = {}
+        self._beside: dict[tuple[str, ...], Host] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,6 +78,7 @@ class Host:
         conversation_id: str | None = None,
         on_event: OnEvent | None = None,
         run_id: str | None = None,
+        related: Folders = NO_FOLDERS,
     ) -> RunHandle:
         """Start a run.
 
@@ -86,6 +90,7 @@ class Host:
             conversation_id: wins over the input's own and over a generated one.
             on_event: called with every event as it happens, on the event loop; it must return quickly.
             run_id: the id to use, where it was made beforehand.
+            related: folders of related projects by alias; None closes related projects to the run.
 
         Raises:
             EntrypointNotFound, InputInvalid, InvalidId: nothing was started.
@@ -94,10 +99,12 @@ class Host:
         point = project.executor.entrypoint(entrypoint)
         value = point.checked_input(input) if input is not _UNSET else point.input_from(args, conversation_id)
         chosen = choose_conversation_id(project, conversation_id, value)
-        request = RunRequest(run_id or new_id(), point, value, chosen, None, on_event)
+        request = RunRequest(run_id or new_id(), point, value, chosen, None, on_event, related)
         return await start(self, project, request, take_run(self.journal(project.manifest.project_id), request.run_id))
 
-    async def resume(self, project: Project, run_id: str, *, on_event: OnEvent | None = None) -> RunHandle:
+    async def resume(
+        self, project: Project, run_id: str, *, on_event: OnEvent | None = None, related: Folders = NO_FOLDERS
+    ) -> RunHandle:
         """Continue a run whose process was killed: recorded nodes return their results, the rest runs.
 
         Raises:
@@ -108,13 +115,15 @@ class Host:
         # The lock comes first: what is read after taking it is the whole history, whoever resumed the run before.
         ticket = take_run(self.journal(project.manifest.project_id), run_id)
         try:
-            request = await self._recorded_request(project, run_id, on_event)
+            request = await self._recorded_request(project, run_id, on_event, related)
         except BaseException:
             self.journal(project.manifest.project_id).locks().release(ticket)
             raise
         return await start(self, project, request, ticket)
 
-    async def _recorded_request(self, project: Project, run_id: str, on_event: OnEvent | None) -> RunRequest:
+    async def _recorded_request(
+        self, project: Project, run_id: str, on_event: OnEvent | None, related: Folders
+    ) -> RunRequest:
         """What a run was started with, and its past."""
         runs = self.runs(project.manifest.project_id)
         row = runs.row(run_id)
@@ -132,7 +141,22 @@ class Host:
             value = decode((await asyncio.to_thread(self.files.read, value["$artifact"])).decode())
         point = project.executor.entrypoint(row.entrypoint)
         history = await asyncio.to_thread(lambda: history_of(runs.all_events(run_id)))
-        return RunRequest(run_id, point, point.checked_input(value), row.conversation_id, history, on_event)
+        folders = None if stored.get("called") else related
+        return RunRequest(run_id, point, point.checked_input(value), row.conversation_id, history, on_event, folders)
+
+    def beside(self, manifest: Manifest) -> "Host":
+        """The host for another project of this process: this one, or one of its own where its settings say so.
+
+        What a flag or the environment says holds for every project; a manifest's settings hold for its own only.
+        """
+        fixed = {s.name: s.value for s in self.settings.all() if s.origin == "flag" or s.origin.startswith("env ")}
+        settings = load_settings(fixed, project=manifest.settings, project_folder=manifest.folder)
+        folders = (settings.home, settings.kv_dir, settings.persistent_value_dir)
+        if folders == (self.settings.home, self.settings.kv_dir, self.settings.persistent_value_dir):
+            return self
+        if folders not in self._beside:
+            self._beside[folders] = Host(settings)
+        return self._beside[folders]
 
     def keep(self, session: RunSession, task: "asyncio.Task[Report]") -> None:
         """Remember a run until it has ended, to cancel it when the host is closed before."""
@@ -141,6 +165,8 @@ class Host:
 
     async def close(self) -> None:
         """Cancel the runs that are still going on, finish what was accepted, and release everything."""
+        for host in self._beside.values():
+            await host.close()
         running = dict(self._running)
         for session in running.values():
             if not session.cancelled:

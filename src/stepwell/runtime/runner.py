@@ -11,13 +11,14 @@ from stepwell.authoring.context import Context, Parts, ProjectInfo
 from stepwell.authoring.executor import Entrypoint
 from stepwell.authoring.schema import UNLIMITED, to_json, validate
 from stepwell.conversation.state import Conversation, NoConversation
-from stepwell.errors import OutputInvalid, StepwellError, StorageUnavailable
+from stepwell.errors import OutputInvalid, RunFailed, StepwellError, StorageUnavailable
 from stepwell.files.run_files import RunFiles
 from stepwell.identifiers import check_conversation_id, new_id, now_micros
 from stepwell.jsontext import encode
 from stepwell.project.loader import Project
 from stepwell.runtime.events import Event
 from stepwell.runtime.guarding import RunStores
+from stepwell.runtime.related import NO_FOLDERS, Folders, LocalRelated
 from stepwell.runtime.replay import History
 from stepwell.runtime.report import Report, closing_of, report_of
 from stepwell.runtime.session import OnEvent, RunSession
@@ -55,6 +56,23 @@ class RunHandle:
         """
         return await asyncio.shield(self._task)
 
+    async def payload(self) -> Any:
+        """Wait for the run to end and return its output as JSON: exactly, where the report shows it redacted.
+
+        Raises:
+            RunFailed: it did not complete.
+        """
+        report = await self.report()
+        if report.status != "completed":
+            told = f": {report.error['message']}" if report.error else ""
+            raise RunFailed(
+                f"the run of {report.entrypoint!r} ended as {report.status}{told}",
+                hint=f"its run id is {report.run_id}",
+                run_id=report.run_id,
+                status=report.status,
+            )
+        return self._session.payload
+
     def cancel(self, reason: str = "cancelled by the caller") -> None:
         """Ask the run to stop; every running node sees it at once."""
         if not self._task.done() and not self._session.cancelled:
@@ -74,6 +92,7 @@ class RunRequest(NamedTuple):
     conversation_id: str | None
     history: History | None
     on_event: OnEvent | None
+    related: Folders = NO_FOLDERS
 
 
 async def start(host: "Host", project: Project, request: RunRequest, ticket: Ticket) -> RunHandle:
@@ -108,6 +127,8 @@ async def _record_start(project: Project, request: RunRequest, session: RunSessi
         conversation_id=request.conversation_id, input=recorded.value,
     )  # fmt: skip
     stored = {"value": recorded.value, "exact": recorded.exact, "spilled": recorded.spilled}
+    if request.related is None:
+        stored["called"] = True  # by a related project: a resumed run must not have more access than before
     now = now_micros()
     await session.recording.begin(
         RunRow(
@@ -215,6 +236,7 @@ async def _execute(request: RunRequest, session: RunSession, context: Context) -
         output = to_json(validate(workflow.output_type, result, what), what)
     except StepwellError as error:
         raise OutputInvalid(error.message, **error.data) from None
+    session.payload = output
     recorded = await session.record(output)
     display_input = output.get("display_input") if isinstance(output, dict) else None
     return _Outcome("completed", recorded.value, display_input)
@@ -265,6 +287,7 @@ def _storage(host: "Host", project: Project, request: RunRequest, session: RunSe
         data_storage=manifest.data_storage,
         scope_model=manifest.scope_model,
         source=_source(project, request),
+        related=LocalRelated(host, manifest, request.related, _source(project, request), session.is_closed),
     )
 
 

@@ -53,6 +53,7 @@ class RunSession:
         self.cancelled = Cancellation()
         self.stopping = asyncio.Event()
         self.broken: BaseException | None = None
+        self.payload: Any = None
         self.recording = Recording(run_id, journal, self.break_off)
         self.node_counts: dict[str, int] = dict(history.counts) if history else {}
         self._files = files

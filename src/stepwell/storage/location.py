@@ -7,6 +7,7 @@ from stepwell.errors import ConversationRequired, ScopeUnavailable, StorageForbi
 from stepwell.storage.declaration import DataStorage, ScopeModel
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.paths import local_path
+from stepwell.storage.related import RelatedPlace, RelatedProjects
 from stepwell.storage.scopes import WorkflowScopes
 from stepwell.storage.unavailable import UnavailableBackend
 from stepwell.store.backend import Backend
@@ -97,7 +98,7 @@ class ProjectKeyValue(KeyValue):
 
 
 class StorageLocation:
-    """One location's data of a project: `kv` and `persistent_value`, each with `.conversation`."""
+    """One location's data of a project: `kv`, `persistent_value`, each with `.conversation`, and related projects."""
 
     def __init__(
         self,
@@ -106,8 +107,10 @@ class StorageLocation:
         project_id: str,
         conversation_id: str | None,
         source: Source,
+        related: RelatedPlace | None = None,
     ) -> None:
         self.name = name
+        self.related_projects = RelatedProjects(related, name)
         self.project_id = project_id
         self._stores = stores
         self.kv = self._project(Domain.KV, conversation_id, source)
@@ -146,6 +149,7 @@ class Storage:
         data_storage: the manifest's declaration.
         scope_model: the manifest's declaration.
         source: recorded as the last writer.
+        related, server_related: what reaches related projects at each location, where something does.
     """
 
     def __init__(
@@ -159,11 +163,13 @@ class Storage:
         data_storage: DataStorage = DataStorage.LOCAL,
         scope_model: ScopeModel = ScopeModel.PROJECT,
         source: Source = NO_SOURCE,
+        related: RelatedPlace | None = None,
+        server_related: RelatedPlace | None = None,
     ) -> None:
         self.data_storage = data_storage
         self.scope_model = scope_model
-        self._local = StorageLocation("local", local, project_id, conversation_id, source)
-        self._server = StorageLocation("server", server, project_id, conversation_id, source)
+        self._local = StorageLocation("local", local, project_id, conversation_id, source, related)
+        self._server = StorageLocation("server", server, project_id, conversation_id, source, server_related)
         self._scopes = WorkflowScopes(
             self.host.global_backend(Domain.KV),
             self._server.global_backend(Domain.PERSISTENT_VALUE),

@@ -228,6 +228,20 @@ def active_transaction(backend: Backend, namespace: Namespace) -> Transaction | 
     raise CrossNamespaceAccess(f"{namespace} was touched while the lock of {active.namespace} is held")
 
 
+def check_no_transaction(what: str) -> None:
+    """Refuse what belongs to no namespace of this task tree's transaction.
+
+    Args:
+        what: the thing that was touched, for the message.
+
+    Raises:
+        CrossNamespaceAccess: a transaction or an updater is active.
+    """
+    active = _active.get()
+    if active is not None and not active.closed:
+        raise CrossNamespaceAccess(f"{what} was touched while a lock is held or an updater runs")
+
+
 async def call_updater(updater: Updater, value: Any) -> Any:
     """Run an updater, sync or async, with storage closed to it."""
     token = _active.set(_UPDATING)

@@ -3,6 +3,7 @@
 import click
 
 from stepwell.cli.app import common, pass_output
+from stepwell.cli.related import check_related, related_option
 from stepwell.cli.render import Output
 from stepwell.errors import InvalidArgument, StepwellError
 
@@ -35,7 +36,7 @@ def _finite(ctx: click.Context, parameter: click.Parameter, value: float | None)
 @click.argument("args", nargs=-1, metavar="[-- ARGS...]")
 @click.option("-e", "--entrypoint", help="Which entrypoint; the project's default one without.")
 @click.option("--conversation-id", help="Continue (or begin) the conversation of this id.")
-@click.option("--related-project", "related", multiple=True, metavar="ALIAS=PATH", help="Folder of a related project.")
+@related_option
 @click.option("--timeout", type=float, callback=_finite, help="Cancel after this many seconds.")
 @click.option("--detach", is_flag=True, help="Run in the background and print the run's id.")
 @click.option("--jsonl", is_flag=True, help="Print every event as a JSON line.")
@@ -52,14 +53,14 @@ def run(
 
     if conversation_id is not None:
         check_conversation_id(conversation_id)
-    check_related(related)
+    folders = check_related(related)
     if folder == "":
         raise InvalidArgument("PROJECT is empty", hint="leave it out for the current folder", argument="PROJECT")
     with output.user_prints():
         project = load_project(folder or output.project)
     project.executor.entrypoint(entrypoint)
     if detach:
-        return _detach(output, project, folder or output.project, args, entrypoint, conversation_id, timeout)
+        return _detach(output, project, folder or output.project, args, entrypoint, conversation_id, related, timeout)
     from stepwell.cli.live import Live, execute
 
     return execute(
@@ -67,37 +68,21 @@ def run(
         project,
         Live(output, jsonl=jsonl),
         lambda host, on_event: host.start(
-            project, entrypoint, args=args, conversation_id=conversation_id, on_event=on_event, run_id=run_id
+            project,
+            entrypoint,
+            args=args,
+            conversation_id=conversation_id,
+            on_event=on_event,
+            run_id=run_id,
+            related=folders,
         ),
         timeout=timeout,
     )
 
 
-def check_related(related: tuple[str, ...]) -> dict[str, str]:
-    """`alias=/absolute/path` options by alias.
-
-    Raises:
-        InvalidArgument: another form, a relative path, or an alias given twice.
-    """
-    import os
-
-    folders: dict[str, str] = {}
-    for option in related:
-        alias, equals, path = option.partition("=")
-        if not equals or not alias or not os.path.isabs(path) or alias in folders:
-            raise InvalidArgument(
-                f"--related-project {option!r:.200} is not alias=/absolute/path (each alias once)",
-                argument="--related-project",
-            )
-        if not os.path.isdir(path):
-            raise InvalidArgument(f"--related-project {alias}: there is no folder {path}", argument="--related-project")
-        folders[alias] = path
-    return folders
-
-
 def _detach(
     output: Output, project: "Project", folder: str, args: tuple[str, ...], entrypoint: str | None,
-    conversation_id: str | None, timeout: float | None,
+    conversation_id: str | None, related: tuple[str, ...], timeout: float | None,
 ) -> int:  # fmt: skip
     """Start the run in a process of its own session and wait until its journal shows it."""
     import os
@@ -117,6 +102,7 @@ def _detach(
     for option, value in (("entrypoint", entrypoint), ("conversation-id", conversation_id), ("timeout", timeout)):
         if value is not None:
             command.append(f"--{option}={value}")
+    command += [f"--related-project={option}" for option in related]
     log = os.path.join(settings.home, "logs", f"{run_id}.log")
     try:
         os.makedirs(os.path.dirname(log), mode=0o700, exist_ok=True)

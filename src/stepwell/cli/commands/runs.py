@@ -5,6 +5,7 @@ import click
 from stepwell.cli.app import common, pass_output
 from stepwell.cli.confirm import confirm
 from stepwell.cli.place import Place
+from stepwell.cli.related import check_related, related_option
 from stepwell.cli.render import Output, dumps
 
 TYPE_CHECKING = False
@@ -151,18 +152,22 @@ def follow(output: Output, run_id: str, jsonl: bool) -> int:
 
 @runs.command("resume")
 @click.argument("run_id")
+@related_option
 @click.option("--jsonl", is_flag=True, help="Print every event as a JSON line.")
 @common
 @pass_output
-def resume(output: Output, run_id: str, jsonl: bool) -> int:
+def resume(output: Output, run_id: str, related: tuple[str, ...], jsonl: bool) -> int:
     """Continue a run whose process was killed."""
     from stepwell.cli.live import Live, execute
     from stepwell.project.loader import load_project
 
+    folders = check_related(related)
     with output.user_prints():
         project = load_project(output.project)
-    live = Live(output, jsonl=jsonl)
-    return execute(output, project, live, lambda host, on_event: host.resume(project, run_id, on_event=on_event))
+    return execute(
+        output, project, Live(output, jsonl=jsonl),
+        lambda host, on_event: host.resume(project, run_id, on_event=on_event, related=folders),
+    )  # fmt: skip
 
 
 @runs.command("cancel")
