@@ -504,6 +504,12 @@ class OriginRefused(StepwellError):
     code, kind = "origin_refused", Kind.DENIED
 
 
+class ReaderRefused(StepwellError):
+    """A PostgreSQL role cannot be made one that reads the views and nothing else; nothing was changed."""
+
+    code, kind = "reader_refused", Kind.INVALID
+
+
 class InternalError(StepwellError):
     """Something went wrong that is not the caller's fault; the server's log has it under the request id."""
 

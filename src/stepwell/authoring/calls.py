@@ -9,7 +9,7 @@ import contextlib
 import inspect
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Container
+from collections.abc import Awaitable, Callable, Container, Mapping
 from contextvars import ContextVar
 from functools import partial
 from time import monotonic
@@ -23,7 +23,10 @@ MAX_RETRY_SECONDS = 30.0
 
 
 class NodeSpec(NamedTuple):
-    """How a node is declared. `timeout` is in seconds, `retries` counts further attempts after the first."""
+    """How a node is declared. `timeout` is in seconds, `retries` counts further attempts after the first.
+
+    `details` are further JSON fields of its `node.started` event.
+    """
 
     name: str
     kind: str
@@ -32,6 +35,7 @@ class NodeSpec(NamedTuple):
     durable: bool
     replay: bool
     returns: Any
+    details: Mapping[str, Any] = {}  # noqa: RUF012  (never changed)
 
 
 class Frame:
@@ -102,6 +106,10 @@ class Session(Protocol):
         Raises:
             ReplayMismatch: the journal recorded another path through the code.
         """
+        ...
+
+    def recorded_mark(self, event: str, path: str) -> dict[str, Any] | None:
+        """The data of an event about a node (`node.ready`, `node.skipped`, `graph.started`) in a resumed run's past."""
         ...
 
     def check_consumed(self, path: str) -> None:
@@ -184,7 +192,7 @@ async def _run_node(
             noted = {"attempt": found.attempt, "rerun": found.rerun}
     session.emit(
         "node.started", node=path, parent=parent.path, name=spec.name, kind=spec.kind, input=inputs.value,
-        fingerprint=inputs.fingerprint, **noted,
+        fingerprint=inputs.fingerprint, **spec.details, **noted,
     )  # fmt: skip
     started = monotonic()
     token = _frame.set(frame := Frame(session, path, fresh=parent.fresh or not spec.replay))

@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
-from stepwell.authoring.executor import Executor
+from stepwell.authoring.executor import Entrypoint, Executor
 from stepwell.errors import ExecutorInvalid, StepwellError
 from stepwell.project.manifest import Manifest, load_manifest
 from stepwell.storage.declaration import ScopeModel
@@ -23,6 +23,18 @@ class Project(NamedTuple):
     def folder(self) -> Path:
         """The project's folder."""
         return Path(self.manifest.folder)
+
+    def entrypoint(self, entrypoint_id: str | None = None) -> Entrypoint:
+        """An entrypoint of the executor, or `workflow:KEY` for a graph workflow of the project.
+
+        Raises:
+            EntrypointNotFound: names those there are. WorkflowNotFound: there is no such workflow.
+        """
+        if entrypoint_id is None or entrypoint_id in self.executor.entrypoints:
+            return self.executor.entrypoint(entrypoint_id)
+        from stepwell.graph.entrypoint import entrypoint_of
+
+        return entrypoint_of(entrypoint_id, self.folder) or self.executor.entrypoint(entrypoint_id)
 
     @property
     def is_workflow_scoped(self) -> bool:

@@ -96,7 +96,7 @@ class Host:
             EntrypointNotFound, InputInvalid, InvalidId: nothing was started.
             RunStateConflict: there is a run of that id.
         """
-        point = project.executor.entrypoint(entrypoint)
+        point = project.entrypoint(entrypoint)
         value = point.checked_input(input) if input is not _UNSET else point.input_from(args, conversation_id)
         chosen = choose_conversation_id(project, conversation_id, value)
         request = RunRequest(run_id or new_id(), point, value, chosen, None, on_event, related)
@@ -139,7 +139,7 @@ class Host:
         value = stored["value"]
         if stored.get("spilled"):
             value = decode((await asyncio.to_thread(self.files.read, value["$artifact"])).decode())
-        point = project.executor.entrypoint(row.entrypoint)
+        point = project.entrypoint(row.entrypoint)
         history = await asyncio.to_thread(lambda: history_of(runs.all_events(run_id)))
         folders = None if stored.get("called") else related
         return RunRequest(run_id, point, point.checked_input(value), row.conversation_id, history, on_event, folders)

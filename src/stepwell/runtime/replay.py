@@ -21,6 +21,9 @@ from stepwell.runtime.events import Event
 ORDER_SECONDS = 1.0
 """How long a recorded result waits for one that came before it and that nobody has asked for yet."""
 
+MARKS = frozenset({"graph.started", "node.ready", "node.skipped"})
+"""Events about nodes that are recorded once, also when the run is resumed."""
+
 _LEAD = 4
 _NEVER = 1 << 62
 
@@ -104,6 +107,7 @@ class History:
         self.usage_total: dict[str, int] | None = None
         self.usage_by_node: dict[str, int] = {}
         self.counts: dict[str, int] = {}
+        self.marks: dict[tuple[str, str], dict[str, Any]] = {}
         self._alike: dict[tuple[str, str, str], list[NodeRecord]] = {}
         self._used_up: dict[str, int] = {}
 
@@ -118,7 +122,9 @@ class History:
         if record is None or record.consumed or record.fingerprint != fingerprint:
             found = self._twin(siblings, record, name, fingerprint)
             if found is None:
-                self._check_new(siblings, record, path)
+                # The nodes of a graph have names of their own, and may begin in any order.
+                if record is not None or ("graph.started", parent) not in self.marks:
+                    self._check_new(siblings, record, path)
                 return None
             record = found
         record.consumed = True
@@ -175,6 +181,8 @@ class History:
 
     def forget_inside(self, path: str) -> None:
         """Drop what was called from a node whose attempt failed: the next attempt called it anew."""
+        for mark in [mark for mark in self.marks if mark[1] == path or mark[1].startswith(f"{path}/")]:
+            del self.marks[mark]
         for record in self.children.pop(path, ()):
             self.nodes.pop(record.path, None)
             self.forget_inside(record.path)
@@ -207,6 +215,8 @@ def history_of(events: Iterable[Event]) -> History:
     for event in events:
         history.last_seq = event.seq
         data = event.data
+        if event.type in MARKS:
+            history.marks[event.type, data["node"]] = data
         if event.type.startswith("node."):
             _read_node(history, event)
         elif event.type in ("output.started", "output.restarted"):

@@ -209,6 +209,10 @@ class RunSession:
             why = "it failed before" if record.failed is not None else "it was cut off"
         return Found(record.path, is_replayed=False, attempt=record.begun + 1, rerun=why)
 
+    def recorded_mark(self, event: str, path: str) -> dict[str, Any] | None:
+        """The data of an event about a node in a resumed run's past."""
+        return self._history.marks.get((event, path)) if self._history is not None else None
+
     def check_consumed(self, path: str) -> None:
         """A frame is about to complete: every recorded child must have been called."""
         if self._history is not None:

@@ -1,0 +1,1 @@
+"""Graph workflows: JSON files of nodes and edges that run like Python workflows."""

@@ -1,0 +1,175 @@
+"""Graph workflows as entrypoints: `workflow:KEY` runs `workflows/KEY/workflow.json` like any other workflow."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from stepwell.authoring.calls import Frame, current_frame
+from stepwell.authoring.decorators import Workflow
+from stepwell.authoring.executor import Entrypoint, TokenUsage, default_input
+from stepwell.errors import FileMissing, ReplayMismatch, WorkflowInvalid
+from stepwell.graph.execution import Outcome, Start, run_plan
+from stepwell.graph.folder import Stored, WorkflowFolder
+from stepwell.graph.format import WorkflowFile, content_hash, importable, read_workflow
+from stepwell.graph.node_context import Services
+from stepwell.graph.plan import make_plan
+from stepwell.graph.ports import MISSING
+from stepwell.graph.registry import Registry, default_registry
+from stepwell.graph.validation import validate_file
+from stepwell.jsontext import decode
+
+if TYPE_CHECKING:
+    from stepwell.authoring.context import Context
+
+PREFIX = "workflow:"
+DEFAULT_PARALLELISM = 10
+MAX_PARALLELISM = 1_000
+
+
+@dataclass
+class GraphInput:
+    """What a graph workflow is started with.
+
+    Attributes:
+        input: for `chat/input` and `io/input_text`: a text, or any JSON; null for none.
+        nodes: values for single nodes, by id or name: `{"fetch": {"url": "…"}}`; they win over the configuration.
+        max_parallelism: how many nodes run at once.
+    """
+
+    input: Any = None
+    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
+    max_parallelism: int = DEFAULT_PARALLELISM
+
+
+def graph_entrypoint(key: str, *, title: str | None = None) -> Entrypoint:
+    """A graph workflow as an entrypoint of an executor: `Executor(entrypoints=[graph_entrypoint("etl")])`.
+
+    Args:
+        key: `workflows/<key>/workflow.json` of the run's project is what runs.
+        title: shown to people; the key by default.
+    """
+
+    async def run(data: GraphInput, ctx: "Context") -> dict[str, Any]:
+        return await run_workflow_file(key, data, ctx)
+
+    return Entrypoint(
+        f"{PREFIX}{key}", Workflow(run, f"{PREFIX}{key}"), title=title or key, create_input=_read_arguments,
+        token_usage=TokenUsage(enabled=True),
+    )  # fmt: skip
+
+
+def entrypoint_of(entrypoint_id: str, project_folder: Path) -> Entrypoint | None:
+    """The entrypoint of a graph workflow of a project; None for an id of another form.
+
+    Raises:
+        WorkflowNotFound: the project has no such workflow.
+    """
+    if not entrypoint_id.startswith(PREFIX):
+        return None
+    stored = WorkflowFolder(project_folder).get(entrypoint_id.removeprefix(PREFIX))
+    return graph_entrypoint(stored.key, title=stored.name)
+
+
+def _read_arguments(args: Sequence[str]) -> Any:
+    """One plain argument is the input; otherwise `--input …`, `--nodes JSON`, `--max-parallelism N`."""
+    if len(args) == 1 and not args[0].startswith("--"):
+        return GraphInput(input=args[0])
+    return default_input(GraphInput, args)
+
+
+async def run_workflow_file(key: str, data: GraphInput, ctx: "Context") -> dict[str, Any]:
+    """Run a workflow of the project inside a run.
+
+    Raises:
+        WorkflowInvalid: it has errors; nothing of it ran. GraphFailed: nodes failed.
+    """
+    registry = default_registry()
+    folder = WorkflowFolder(ctx.project.folder)
+    limit = max(1, min(int(data.max_parallelism), MAX_PARALLELISM))
+    start = Start(MISSING if data.input is None else data.input, data.nodes)
+    outcome = await run_stored(key, start, ctx, Services(registry, folder, (), limit))
+    outcome.raise_if_failed()
+    return shown(key, outcome)
+
+
+def shown(key: str, outcome: Outcome) -> dict[str, Any]:
+    """An outcome as a run's output."""
+    made: dict[str, Any] = {"workflow": key, "outputs": outcome.outputs, "nodes": outcome.counts}
+    if outcome.reply is not None:
+        made["reply"] = outcome.reply
+    handled = [{"node_id": f.node_id, "name": f.name, "error": f.error} for f in outcome.failures if f.handled]
+    return made | ({"handled": handled} if handled else {})
+
+
+async def run_stored(key: str, start: Start, ctx: "Context", services: Services) -> Outcome:
+    """Run a stored workflow inside the current node.
+
+    The definition is recorded as it was at the start: a run that is resumed goes on with what it began with.
+
+    Raises:
+        WorkflowNotFound, WorkflowContentInvalid, WorkflowInvalid: it does not run.
+    """
+    frame = current_frame()
+    assert frame is not None  # noqa: S101  (only called inside a run)
+    past = await _recorded(frame, key, ctx)
+    if past is not None:
+        file, workflow_id = past
+        check_valid(file, services.registry, key)
+    else:
+        stored = services.folder.get(key)
+        assert stored.file is not None  # noqa: S101  (get raises otherwise)
+        file, workflow_id = stored.file, stored.id or stored.key
+        check_valid(file, services.registry, key)
+        await _record_start(frame, stored)
+    services = services._replace(stack=(*services.stack, workflow_id))
+    return await run_plan(make_plan(file.graph, services.registry), start, ctx, services)
+
+
+async def _recorded(frame: Frame, key: str, ctx: "Context") -> tuple[WorkflowFile, str] | None:
+    """What a resumed run began with; None for a new run, and where it cannot be had again."""
+    recorded = frame.session.recorded_mark("graph.started", frame.path)
+    if recorded is None or not recorded["exact"]:
+        return None
+    definition = recorded["definition"]
+    if recorded["spilled"]:
+        try:
+            definition = decode((await ctx.files.read(definition["$artifact"])).decode())
+        except FileMissing:
+            return None
+    document = {"name": recorded["title"] or key, "definition": definition}
+    return read_workflow(document), recorded["workflow_id"]
+
+
+async def _record_start(frame: Frame, stored: Stored) -> None:
+    """Record the workflow as it is now. A resumed run whose record holds a secret needs the file unchanged."""
+    assert stored.file is not None  # noqa: S101
+    digest = content_hash(stored.file.data)
+    recorded = frame.session.recorded_mark("graph.started", frame.path)
+    if recorded is not None:
+        if recorded["content_hash"] != digest:
+            raise ReplayMismatch(f"the workflow {stored.key!r} was changed since the run was cut off")
+        return
+    definition = await frame.session.record(importable(stored.file.data.get("definition") or {}))
+    frame.session.emit(
+        "graph.started", node=frame.path, workflow_key=stored.key, workflow_id=stored.id or stored.key,
+        title=stored.file.name, content_hash=digest, definition=definition.value, exact=definition.exact,
+        spilled=definition.spilled,
+    )  # fmt: skip
+
+
+def check_valid(file: WorkflowFile, registry: Registry, key: str) -> None:
+    """Refuse a workflow with errors.
+
+    Raises:
+        WorkflowInvalid: `validation` is the whole report.
+    """
+    report = validate_file(file, registry)
+    if not report.valid:
+        first = report.errors[0]
+        more = f" (and {len(report.errors) - 1} more)" if len(report.errors) > 1 else ""
+        raise WorkflowInvalid(
+            f"the workflow {key!r} has errors: {first.path}: {first.message}{more}",
+            hint=f"`stepwell workflows validate {key}` shows every problem",
+            validation=report.to_dict(),
+        )

@@ -1,0 +1,211 @@
+"""The `workflows/` folder of a project: the source of truth for its graph workflows."""
+
+import os
+import re
+import stat
+import threading
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from stepwell.errors import InvalidArgument, StorageUnavailable, WorkflowContentInvalid, WorkflowNotFound
+from stepwell.graph.format import WorkflowFile, content_hash, parse_content, read_workflow, written
+from stepwell.graph.similar import closest
+from stepwell.identifiers import iso_time, new_id
+
+FOLDER = "workflows"
+FILE = "workflow.json"
+MAX_KEY_CHARS = 64
+LOCK_SECONDS = 30.0
+
+_KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+
+
+class Stored(NamedTuple):
+    """A workflow as it lies in the folder. `file` is None where the content cannot be read; `problem` says why."""
+
+    key: str
+    path: Path
+    file: WorkflowFile | None
+    problem: str | None
+    modified_at: str
+
+    @property
+    def id(self) -> str | None:
+        """The workflow's id, from its file."""
+        return self.file.id if self.file is not None else None
+
+    @property
+    def hash(self) -> str | None:
+        """What identifies the content."""
+        return content_hash(self.file.data) if self.file is not None else None
+
+    @property
+    def name(self) -> str:
+        """The workflow's name; its key where it has none."""
+        return (self.file.name if self.file is not None else "") or self.key
+
+    def time(self, field: str) -> str:
+        """`createdAt` or `updatedAt` from the file; when the file was changed where it has none."""
+        value = self.file.data.get(field) if self.file is not None else None
+        return value if isinstance(value, str) and value else self.modified_at
+
+
+class _Seen(NamedTuple):
+    stamp: tuple[int, int, int]
+    stored: Stored
+
+
+class WorkflowFolder:
+    """The graph workflows of a project.
+
+    Args:
+        project_folder: the project's folder; `workflows/<key>/workflow.json` lie below it.
+    """
+
+    def __init__(self, project_folder: Path) -> None:
+        self.root = project_folder / FOLDER
+        self._seen: dict[str, _Seen] = {}
+        self._mutex = threading.Lock()
+
+    def all(self) -> list[Stored]:
+        """Every workflow, also those that cannot be read, sorted by key."""
+        try:
+            names = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise StorageUnavailable(f"{self.root} cannot be read: {error.strerror}", path=str(self.root)) from None
+        found = [self._read(name) for name in names if _KEY.match(name) and len(name) <= MAX_KEY_CHARS]
+        return [stored for stored in found if stored is not None]
+
+    def names(self) -> frozenset[str]:
+        """Every key and id."""
+        found = self.all()
+        return frozenset({stored.key for stored in found} | {stored.id for stored in found if stored.id is not None})
+
+    def find(self, reference: str) -> Stored | None:
+        """A workflow by key, by id, or by the path of its file inside the project; None if there is none."""
+        wanted = reference.strip().removeprefix("./")
+        parts = wanted.split("/")
+        if len(parts) in (2, 3) and parts[0] == FOLDER and parts[2:] in ([], [FILE]):
+            wanted = parts[1]
+        if _KEY.match(wanted) and len(wanted) <= MAX_KEY_CHARS and (stored := self._read(wanted)) is not None:
+            return stored
+        lowered = wanted.lower()
+        return next((stored for stored in self.all() if stored.id == lowered), None)
+
+    def get(self, reference: str) -> Stored:
+        """A workflow by key, id or path.
+
+        Raises:
+            WorkflowNotFound: there is none; names the likeliest keys.
+            WorkflowContentInvalid: its file cannot be read as a workflow.
+        """
+        stored = self.find(reference)
+        if stored is None:
+            close = closest(reference, [known.key for known in self.all()])
+            raise WorkflowNotFound(
+                f"there is no workflow {reference!r:.80} in {FOLDER}/",
+                hint=f"did you mean {', '.join(close)}?" if close else "`stepwell workflows list` shows what there is",
+                candidates=close,
+            )
+        if stored.file is None:
+            raise WorkflowContentInvalid(stored.problem or "the file cannot be read", path=str(stored.path))
+        return stored
+
+    def _read(self, key: str) -> Stored | None:
+        path = self.root / key / FILE
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+        try:
+            descriptor = os.open(path, flags)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            problem = "it is a symbolic link" if path.is_symlink() else error.strerror
+            return Stored(key, path, None, f"{FOLDER}/{key}/{FILE} cannot be read: {problem}", iso_time(0))
+        with os.fdopen(descriptor, "rb") as file:
+            facts = os.fstat(file.fileno())
+            if not stat.S_ISREG(facts.st_mode):
+                return Stored(key, path, None, f"{FOLDER}/{key}/{FILE} is not a regular file", iso_time(0))
+            stamp = (facts.st_mtime_ns, facts.st_size, facts.st_ino)
+            seen = self._seen.get(key)
+            if seen is not None and seen.stamp == stamp:
+                return seen.stored
+            stored = _stored(key, path, file.read(), iso_time(facts.st_mtime_ns // 1_000))
+        self._seen[key] = _Seen(stamp, stored)
+        return stored
+
+    def locked(self, key: str) -> "KeyLock":
+        """`with folder.locked(key):` nobody else imports this workflow meanwhile, in any process."""
+        check_workflow_key(key)
+        return KeyLock(self.root, key)
+
+    def write(self, key: str, document: dict[str, Any]) -> Path:
+        """Replace a workflow's file as a whole. Hold `locked(key)` where it depends on what was there.
+
+        Raises:
+            StorageUnavailable: the folder cannot be written; the old file is as it was.
+        """
+        check_workflow_key(key)
+        path = self.root / key / FILE
+        temporary = self.root / key / f".{new_id()}.tmp"
+        raw = written(document).encode()
+        try:
+            if path.parent.is_symlink():
+                raise StorageUnavailable(f"{path.parent} is a symbolic link", path=str(path.parent))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                with temporary.open("xb") as file:
+                    file.write(raw)
+                    file.flush()
+                    os.fsync(file.fileno())
+                temporary.replace(path)
+            finally:
+                temporary.unlink(missing_ok=True)
+        except OSError as error:
+            raise StorageUnavailable(f"{path} cannot be written: {error.strerror}", path=str(path)) from None
+        self._seen.pop(key, None)
+        return path
+
+
+class KeyLock:
+    """The right to change one workflow of a folder."""
+
+    def __init__(self, root: Path, key: str) -> None:
+        self._root = root
+        self._key = key
+
+    def __enter__(self) -> None:
+        from stepwell.store.file_lock import LockFile, offset_of
+
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageUnavailable(f"{self._root} cannot be written: {error.strerror}") from None
+        self._locks = LockFile.at(str(self._root / ".lock"))
+        self._ticket = self._locks.acquire(offset_of(self._key), LOCK_SECONDS, f"the workflow {self._key}")
+
+    def __exit__(self, *_: object) -> None:
+        self._locks.release(self._ticket)
+
+
+def check_workflow_key(key: Any) -> str:
+    """A workflow key: lower-case words joined by dashes, at most 64 characters.
+
+    Raises:
+        InvalidArgument: it has another form.
+    """
+    if type(key) is not str or len(key) > MAX_KEY_CHARS or not _KEY.match(key):
+        raise InvalidArgument(
+            f"the workflow key {key!r:.80} is not lower-case words joined by dashes, of at most {MAX_KEY_CHARS} "
+            "characters", hint="write it like fetch-and-store", argument="workflow_key",
+        )  # fmt: skip
+    return key
+
+
+def _stored(key: str, path: Path, raw: bytes, modified_at: str) -> Stored:
+    try:
+        file = read_workflow(parse_content(raw, what=f"{FOLDER}/{key}/{FILE}"))
+    except WorkflowContentInvalid as error:
+        return Stored(key, path, None, error.message, modified_at)
+    return Stored(key, path, file, None, modified_at)

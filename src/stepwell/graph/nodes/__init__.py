@@ -1,0 +1,3 @@
+"""The core node types."""
+
+CORE_TYPES: tuple[type, ...] = ()
