@@ -22,6 +22,7 @@ COMMANDS = {
     "kv": ("kv", "kv", "Read and write stored entries."),
     "knowledge": ("knowledge", "knowledge", "List, search, edit and import Knowledge documents."),
     "conversations": ("conversations", "conversations", "List, show, export, rename and delete conversations."),
+    "relations": ("relations", "relations", "Declare related projects and what they may do."),
     "usage": ("usage", "usage", "Show token totals."),
     "doctor": ("doctor", "doctor", "Check this machine and the project's data."),
     "config": ("config", "config", "Show the settings and where each comes from."),

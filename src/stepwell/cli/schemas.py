@@ -105,17 +105,31 @@ _RULE = _object(
     },
     optional=("prefixes",),
 )
+_GRANT = _object(
+    {
+        "read": _RULE, "write": _RULE, "entrypoints": _RULE,
+        "knowledge": _object({"read": _RULE, "write": _RULE}, optional=("read", "write")),
+    },
+    optional=("read", "write", "entrypoints", "knowledge"),
+)  # fmt: skip
+_STANDING = _object(
+    {
+        "alias": _TEXT, "project_id": _TEXT, "state": {"enum": ["unchecked", "active", "pending", "wrong"]},
+        "problem": _OPTIONAL, "grants": _GRANT, "their_alias": _OPTIONAL,
+        "granted": {"anyOf": [_GRANT, {"type": "null"}]},
+    }
+)  # fmt: skip
+_CHANGED_RELATION = _object(
+    {
+        "alias": _TEXT, "project_id": _TEXT, "state": {"enum": ["active", "pending", "removed"]},
+        "changed": {"type": "array", "items": _TEXT},
+    }
+)  # fmt: skip
 _RELATION = _object(
     {
         "alias": {"type": "string", "pattern": "^[a-z][a-z0-9_-]{0,63}$"},
         "project-id": {"type": "string", "format": "uuid"},
-        "grant": _object(
-            {
-                "read": _RULE, "write": _RULE, "entrypoints": _RULE,
-                "knowledge": _object({"read": _RULE, "write": _RULE}, optional=("read", "write")),
-            },
-            optional=("read", "write", "entrypoints", "knowledge"),
-        ),
+        "grant": _GRANT,
     },
     optional=("grant",),
 )  # fmt: skip
@@ -146,6 +160,8 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "imported": _IMPORTED,
     "conversation": _WHOLE_CONVERSATION,
     "conversations": _list(_CONVERSATION),
+    "relations": _list(_STANDING),
+    "relation": _CHANGED_RELATION,
     "usage": _USAGE,
     "doctor": _DOCTOR,
     "settings": _list(_SETTING),

@@ -10,15 +10,24 @@ import re
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from stepwell.errors import Conflict, InvalidArgument, ManifestInvalid, RelationUnknown, StorageUnavailable
+from stepwell.errors import (
+    Conflict,
+    InvalidArgument,
+    ManifestInvalid,
+    RelationPending,
+    RelationUnknown,
+    StepwellError,
+    StorageUnavailable,
+)
 from stepwell.project.manifest import Manifest, load_manifest
 from stepwell.storage.relations import (
     MAX_RELATIONS,
     Relation,
     Rule,
     check_alias,
+    counterpart,
     find_relation,
     parse_relations,
     relation_problems,
@@ -110,7 +119,7 @@ def removing(folder: str, alias: str) -> Change:
     number = [declared["alias"] for declared in manifest.related_projects].index(relation.alias)
     wanted = [declared for declared in manifest.related_projects if declared["alias"] != alias]
     old = _read(manifest.file)
-    lines = old.decode().splitlines(keepends=True)
+    lines = re.findall(r"[^\n]*\n|[^\n]+", old.decode())
     spans = _blocks(manifest, lines)
     if number < len(spans):
         first, last = spans[number]
@@ -143,7 +152,8 @@ def _header(manifest: Manifest) -> str:
 
 def _lines(relation: Relation) -> list[str]:
     found = [f"alias = {_quoted(relation.alias)}", f"project-id = {_quoted(relation.project_id)}"]
-    return found + [f"grant.{need.value} = {_inline(rule)}" for need, rule in relation.grant.rules.items()]
+    rules = [f"grant.{need.value} = {_inline(rule)}" for need, rule in relation.grant.rules.items()]
+    return found + (rules or ["grant = {}"])
 
 
 def _inline(rule: Rule) -> str:
@@ -221,3 +231,49 @@ def _read(path: str | Path) -> bytes:
         return Path(path).read_bytes()
     except OSError as error:
         raise StorageUnavailable(f"{path} cannot be read: {error.strerror}", path=str(path)) from None
+
+
+class Standing(NamedTuple):
+    """How a relation stands: what this side declares, and what was found on the other.
+
+    `state` is `unchecked` without a folder, `active` if both sides declare it, else `pending` or `wrong`, and
+    `problem` says why. `back` is the other side's declaration.
+    """
+
+    relation: Relation
+    state: str
+    problem: str | None = None
+    back: Relation | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The standing as JSON: `grants` is what the other project may do here, `granted` what this one may there."""
+        return {
+            "alias": self.relation.alias,
+            "project_id": self.relation.project_id,
+            "state": self.state,
+            "problem": self.problem,
+            "grants": self.relation.grant.to_dict(),
+            "their_alias": self.back.alias if self.back else None,
+            "granted": self.back.grant.to_dict() if self.back else None,
+        }
+
+
+def standing(manifest: Manifest, relation: Relation, folder: str | None) -> Standing:
+    """How one of a project's relations stands, as far as the folder of the related project tells."""
+    if folder is None:
+        return Standing(relation, "unchecked")
+    try:
+        other = load_manifest(folder)
+        if other.project_id != relation.project_id:
+            return Standing(relation, "wrong", f"{folder} holds the project {other.project_id}")
+        return Standing(relation, "active", None, counterpart(relation.alias, manifest.project_id, relations_of(other)))
+    except RelationPending as pending:
+        return Standing(relation, "pending", pending.message)
+    except StepwellError as error:
+        return Standing(relation, "wrong", error.message)
+
+
+def alias_for(manifest: Manifest) -> str:
+    """An alias that another project may use for this one: its name in the letters that an alias has."""
+    made = re.sub(r"[^a-z0-9_-]+", "-", manifest.name.lower()).lstrip("0123456789_-").rstrip("-")[:64]
+    return made or "caller"
