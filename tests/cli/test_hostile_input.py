@@ -78,6 +78,8 @@ CALLS = [
     ("knowledge", "lines", "{}", "1", "2"), ("knowledge", "list", "--cursor", "{}"), ("knowledge", "import", "{}"),
     ("conversations", "show", "{}"), ("conversations", "list", "--cursor", "{}"), ("conversations", "rename", "{}", "x"),
     ("conversations", "export", "{}"), ("conversations", "delete", "{}", "--yes"), ("usage", "--conversation-id", "{}"),
+    ("relations", "add", "{}", "{}"), ("relations", "add", "x", "{}"), ("relations", "remove", "{}"),
+    ("relations", "add", "x", "01936d3f-6a00-7000-8000-0000000000ff", "--read", "{}"),
     ("schema", "{}"), ("help", "{}"), ("init", "--name", "{}"), ("describe", "{}"), ("--project", "{}", "kv", "list"),
 ]  # fmt: skip
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from stepwell import Host, load_project, load_settings
+from stepwell import Context, Host, load_project, load_settings, node
 from stepwell.errors import EntrypointNotFound, InputInvalid, InvalidArgument, RelationDenied, RunFailed
 from stepwell.runtime.runs import RunFilter
 from tests.relations.conftest import ALL, IDS, World, declared, rule
@@ -123,3 +123,21 @@ async def test_a_related_project_keeps_its_own_data_folders(world: World, monkey
     await world.do(lambda other: other.run_entrypoint("hello", ["x"]))
     assert list((world.folder("b") / "own-data").iterdir())
     assert await world.do(lambda other: other.kv.get_value("greeted")) == {"words": ["x"]}
+
+
+async def test_from_a_synchronous_node(world: World):
+    world.grant(read=ALL, write=ALL, entrypoints=ALL)
+
+    @node
+    def sync(ctx: Context) -> list[Any]:
+        other = ctx.storage.local.related_projects.get("stock")
+        ctx.wait(other.kv.set_value("k", 1))
+        payload = ctx.wait(other.run_entrypoint("hello", ["x"]))
+        return [ctx.wait(other.kv.get_value("k")), payload["greeted"]]
+
+    async def main(ctx: Context) -> Any:
+        return await sync(ctx)
+
+    report = await world.run(main)
+    assert report.output == [1, {"words": ["x"]}], report.error
+    assert report.nodes["completed"] == 1  # the called run's nodes are its own
