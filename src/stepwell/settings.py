@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 
 from stepwell.errors import InvalidArgument
 
-NAMES = ("home", "kv_store_dir", "persistent_value_store_dir", "server_url", "server_key")
-_SECRET = frozenset({"server_key"})
+NAMES = (
+    "home", "kv_store_dir", "persistent_value_store_dir", "server_url", "server_key", "database_url",
+    "database_direct_url",
+)  # fmt: skip
+_SECRET = frozenset({"server_key", "database_url", "database_direct_url"})
 _NOT_IN_MANIFEST = _SECRET
 _FOLDERS = frozenset({"home", "kv_store_dir", "persistent_value_store_dir"})
 
@@ -60,6 +63,20 @@ class Settings:
     def server_key(self) -> str | None:
         """The key sent to that server. Never show it."""
         return self._values["server_key"].value
+
+    @property
+    def database_url(self) -> str | None:
+        """The PostgreSQL database of a server, where this process is part of one. It may hold a password."""
+        return self._values["database_url"].value
+
+    @property
+    def database_direct_url(self) -> str | None:
+        """The same database past a connection pooler, for the connection that listens."""
+        return self._values["database_direct_url"].value
+
+    def origin(self, name: str) -> str:
+        """Where a setting comes from; see `Setting`."""
+        return self._values[name].origin
 
     def all(self) -> list[Setting]:
         """Every setting with its origin, in a fixed order."""
@@ -131,7 +148,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
     return [
         f"{name}: unknown variable{suggest(name, known)}"
         for name in sorted(environ)
-        if name.startswith("STEPWELL_") and name not in known
+        if name.startswith("STEPWELL_") and name not in known and not name.startswith("STEPWELL_PROVIDERS__")
     ]
 
 
@@ -164,6 +181,8 @@ def _given(name: str, value: Any, origin: str, base: str | None = None) -> Setti
             problem = "there is something that is no folder"
     elif name == "server_url" and not value.startswith(("http://", "https://")):
         problem, hint = "it must begin with http:// or https://", "give the server's address"
+    elif name.startswith("database") and not value.startswith(("postgresql://", "postgres://")):
+        problem, hint = "it must begin with postgresql://", "give the database's address"
     else:
         return Setting(name, value, origin)
     if problem:

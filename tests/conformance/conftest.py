@@ -8,14 +8,23 @@ import pytest
 from stepwell.storage.kv import KeyValue
 from stepwell.store.backend import Backend
 from stepwell.store.entries import Domain, Namespace, Scope
+from stepwell.store.http import HttpBackend
 from stepwell.store.memory import MemoryBackend
 from stepwell.store.postgres import PostgresBackend
 from stepwell.store.sqlite_backend import SqliteBackend
 from tests.databases import Database
+from tests.servers import ThreadServer
 
 PROJECT = "01936d3f-6a00-7000-8000-0000000000aa"
 NS = Namespace(PROJECT, Domain.KV, Scope.PROJECT)
 OTHER = Namespace(PROJECT, Domain.KV, Scope.CONVERSATION, conversation_id="c1")
+
+
+class AnyName(dict[str, str]):
+    """A name for every project."""
+
+    def get(self, key: str, default: object = None) -> str:  # type: ignore[override]
+        return "conformance"
 
 
 class Store:
@@ -50,10 +59,17 @@ def _postgres(_: Path) -> Store:
     return Store("postgres", lambda: PostgresBackend(database.dsn), shared=True, after=database.drop)
 
 
+def _http(_: Path) -> Store:
+    server = ThreadServer()
+    assert server.key
+    return Store("http", lambda: HttpBackend(server.url, server.key, names=AnyName()), shared=True, after=server.stop)
+
+
 FACTORIES: dict[str, Callable[[Path], Store]] = {
     "memory": lambda _: Store("memory", MemoryBackend, shared=False),
     "sqlite": lambda path: Store("sqlite", lambda: SqliteBackend(path / "data" / "x.kv.sqlite"), shared=True),
     "postgres": _postgres,
+    "http": _http,
 }
 
 

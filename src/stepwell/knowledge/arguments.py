@@ -19,6 +19,19 @@ def check_count(value: Any, name: str, low: int, high: int | None) -> int:
     return value
 
 
+def check_lines(start: Any, end: Any) -> tuple[int, int]:
+    """A range of lines, 1-based and inclusive.
+
+    Raises:
+        InvalidArgument: not whole numbers, `start` below 1, or after `end`.
+    """
+    start = check_count(start, "start", 1, None)
+    end = check_count(end, "end", 1, None)
+    if start > end:
+        raise InvalidArgument(f"start ({start}) is after end ({end})", argument="start")
+    return start, end
+
+
 def check_title(title: Any) -> str:
     """A document's title in one line: white space folded, not empty, without NUL and lone surrogates.
 

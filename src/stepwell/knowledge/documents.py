@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 from stepwell.errors import DocumentChanged, DocumentExists, InvalidArgument
 from stepwell.identifiers import check_document_id, iso_time, new_id, now_micros
 from stepwell.knowledge import index
-from stepwell.knowledge.arguments import check_count, check_markdown, check_title
+from stepwell.knowledge.arguments import check_count, check_lines, check_markdown, check_title
 from stepwell.knowledge.bodies import LARGE_CHARS, Text, not_found, read_body, text_of
 from stepwell.knowledge.cursor import open_cursor, seal
 from stepwell.knowledge.index import BODY, HEAD, LOCATOR, PAGE, PAGE_SIZE, Block, DocumentSummary, Head, Page, Place
@@ -182,6 +182,15 @@ class Knowledge:
             body["id"], body["title"], body["markdown"], body["version"], body["created_at"], body["updated_at"]
         )
 
+    async def get_summary(self, id: str) -> DocumentSummary:  # noqa: A002
+        """A document's summary.
+
+        Raises:
+            DocumentNotFound: unknown or deleted.
+        """
+        page = await _page_of(self.entries, check_document_id(id))
+        return page.summaries[page.find(id)]
+
     async def read_document_lines(self, id: str, start: int, end: int) -> DocumentLines:  # noqa: A002
         """Lines `start` to `end` of a document, 1-based and inclusive, as far as they exist, at their full length.
 
@@ -191,10 +200,7 @@ class Knowledge:
             InvalidArgument: not whole numbers, `start` below 1, or after `end`.
             DocumentNotFound: unknown or deleted.
         """
-        start = check_count(start, "start", 1, None)
-        end = check_count(end, "end", 1, None)
-        if start > end:
-            raise InvalidArgument(f"start ({start}) is after end ({end})", argument="start")
+        start, end = check_lines(start, end)
         document = await self.get_document(id)
         if len(document.markdown) < LARGE_CHARS:
             lines, total = read_lines(normalise(document.markdown), start, end)

@@ -1,9 +1,10 @@
 """Closing a run's storage with the run: code that was given up must not go on writing."""
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Any
 
 from stepwell.errors import RunClosed
-from stepwell.storage.location import Stores
+from stepwell.storage.location import Remote, Stores
 from stepwell.store.backend import Backend, Lease
 from stepwell.store.entries import (
     NO_SOURCE,
@@ -42,8 +43,33 @@ class RunStores:
             self._backends[key] = RunBackend(self._stores.backend(project_id, domain), self._is_closed)
         return self._backends[key]
 
+    @property
+    def remote(self) -> Remote | None:
+        """The server behind the stores, guarded."""
+        remote = self._stores.remote
+        return None if remote is None else RunRemote(remote, self._is_closed)
+
     async def close(self) -> None:
         """Nothing: the host closes the stores."""
+
+
+class RunRemote:
+    """A server that works as long as its run; see `Remote`."""
+
+    def __init__(self, remote: Remote, is_closed: Callable[[], bool]) -> None:
+        self._remote = remote
+        self._is_closed = is_closed
+
+    def _open(self) -> Remote:
+        if self._is_closed():
+            raise RunClosed("the run has ended; its storage can no longer be used")
+        return self._remote
+
+    async def ask(self, method: str, path: str, query: Mapping[str, str], body: Any = None) -> Any:
+        return await self._open().ask(method, path, query, body)
+
+    async def once(self, path: str, query: Mapping[str, str], body: dict[str, Any], *, method: str = "POST") -> Any:
+        return await self._open().once(path, query, body, method=method)
 
 
 class RunBackend:

@@ -1,7 +1,8 @@
 """Where a project's data lives: `ctx.storage.local`, `ctx.storage.server`, and the host location."""
 
 import os
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from stepwell.errors import ConversationRequired, ScopeUnavailable, StorageForbidden
 from stepwell.storage.declaration import DataStorage, ScopeModel
@@ -14,8 +15,25 @@ from stepwell.store.backend import Backend
 from stepwell.store.entries import NO_SOURCE, Domain, Namespace, Scope, Source
 
 
+class Remote(Protocol):
+    """A server that does whole operations on request: one request each, one transaction each."""
+
+    async def ask(self, method: str, path: str, query: Mapping[str, str], body: Any = None) -> Any:
+        """A request under `/api/v1` that changes nothing, and its JSON answer; see `HttpBackend.ask`."""
+        ...
+
+    async def once(self, path: str, query: Mapping[str, str], body: dict[str, Any], *, method: str = "POST") -> Any:
+        """A request that changes something, done exactly once; see `HttpBackend.once`."""
+        ...
+
+
 class Stores(Protocol):
     """The backends of one location."""
+
+    @property
+    def remote(self) -> Remote | None:
+        """The server behind them, where one does whole operations by itself."""
+        ...
 
     def backend(self, project_id: str | None, domain: Domain) -> Backend:
         """The backend that holds a project's domain; None for namespaces without a project. Does no I/O."""
@@ -34,6 +52,8 @@ class LocalStores:
         persistent_value_dir: folder of persistent values and Knowledge. Never the KV files, also when both
             folders are the same.
     """
+
+    remote = None
 
     def __init__(self, kv_dir: str | os.PathLike[str], persistent_value_dir: str | os.PathLike[str]) -> None:
         self.kv_dir = os.fspath(kv_dir)
@@ -60,6 +80,8 @@ class LocalStores:
 
 class MemoryStores:
     """Data that lives as long as the process: for tests and scratch runs."""
+
+    remote = None
 
     def __init__(self) -> None:
         self._backends: dict[tuple[str | None, bool], Backend] = {}
@@ -115,6 +137,11 @@ class StorageLocation:
         self._stores = stores
         self.kv = self._project(Domain.KV, conversation_id, source)
         self.persistent_value = self._project(Domain.PERSISTENT_VALUE, conversation_id, source)
+
+    @property
+    def remote(self) -> Remote | None:
+        """The server behind this location, where one does whole operations by itself."""
+        return None if self._stores is None else self._stores.remote
 
     def backend(self, domain: Domain, project_id: str | None = None) -> Backend:
         """The backend behind a domain of this location."""

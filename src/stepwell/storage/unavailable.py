@@ -8,16 +8,22 @@ from stepwell.store.entries import Change
 
 
 class UnavailableBackend:
-    """Raises `StorageUnavailable` naming the location and how to connect it."""
+    """Raises `StorageUnavailable` naming the location and how to connect it.
 
-    def __init__(self, location: str) -> None:
+    Args:
+        location: its name.
+        problem, hint: what is missing, if more is known than that it is not connected.
+    """
+
+    def __init__(self, location: str, problem: str | None = None, hint: str | None = None) -> None:
         self._location = location
+        self._problem = problem
+        self._hint = hint or "set STEPWELL_SERVER_URL and STEPWELL_SERVER_KEY, or run `stepwell login URL`"
 
     def _refuse(self) -> NoReturn:
+        what = f"the {self._location} storage location is not connected"
         raise StorageUnavailable(
-            f"the {self._location} storage location is not connected",
-            hint="set STEPWELL_SERVER_URL and STEPWELL_SERVER_KEY, or run `stepwell login URL`",
-            location=self._location,
+            what if self._problem is None else f"{what}: {self._problem}", hint=self._hint, location=self._location
         )
 
     async def _call(self, *_: Any, **__: Any) -> Any:

@@ -38,6 +38,10 @@ class Namespace(NamedTuple):
     workflow: str | None = None
     conversation_id: str | None = None
 
+    def plain(self) -> tuple[str | None, ...]:
+        """The parts as JSON has them."""
+        return (self.project_id, self.domain.value, self.scope.value, self.workflow, self.conversation_id)
+
     def __str__(self) -> str:
         parts = [self.domain.value, self.scope.value]
         parts += [

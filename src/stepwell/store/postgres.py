@@ -12,7 +12,7 @@ import threading
 import weakref
 from collections.abc import AsyncGenerator, Sequence
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 
@@ -38,12 +38,12 @@ from stepwell.store.entries import (
 from stepwell.store.lock_line import Turn
 from stepwell.store.postgres_connections import Connections, translated
 from stepwell.store.postgres_lanes import Lanes, Row
+from stepwell.store.postgres_lease import LEASE_SECONDS, LeaseToken, PostgresLease
 from stepwell.store.postgres_listener import Listener
 from stepwell.store.postgres_schema import ensure_schema
 from stepwell.store.shared_lines import SharedLines, held
 
 FOREIGN_LOCK_SECONDS = 30.0
-LEASE_SECONDS = 30.0  # a lease ends with its process at once; this ends one that could not be given back
 _LOG_KEPT_SECONDS = 86_400
 _TRIM_EVERY = 2_000
 
@@ -60,46 +60,6 @@ class _Session:
         await self.lanes.drain()
         await self.listener.close()
         await self.connections.close()
-
-
-class PostgresLease:
-    """A held lock of the PostgreSQL backend."""
-
-    __slots__ = ("_backend", "_beat", "_releasing", "_turn", "id", "namespace", "namespace_id", "pending")
-
-    def __init__(self, backend: "PostgresBackend", namespace: Namespace, turn: Turn) -> None:
-        self._backend = backend
-        self._turn = turn
-        self._beat: asyncio.TimerHandle | None = None
-        self._releasing: asyncio.Task[None] | None = None
-        self.namespace = namespace
-        self.namespace_id = 0
-        self.id = new_id()
-        self.pending: set[asyncio.Future[Row]] = set()
-
-    def beat(self) -> None:
-        """Keep the lease alive until it is released."""
-        self._beat = asyncio.get_running_loop().call_later(LEASE_SECONDS / 3, self._renew)
-
-    def _renew(self) -> None:
-        self._backend.keep(asyncio.create_task(self._backend.renew(self.namespace, self.id, LEASE_SECONDS)))
-        self.beat()
-
-    async def release(self) -> None:
-        """Give the lock back; harmless when repeated. A cancelled caller's lock is given back all the same."""
-        if self._releasing is None:
-            if self._beat is not None:
-                self._beat.cancel()
-            self._releasing = asyncio.create_task(self._backend.give_back(self, self._turn))
-            self._backend.keep(self._releasing)
-        await asyncio.shield(self._releasing)
-
-
-class LeaseToken(NamedTuple):
-    """A lease held by somebody else's handle: enough to commit with it, or to give it back."""
-
-    namespace: Namespace
-    id: str
 
 
 class PostgresBackend:
@@ -187,8 +147,13 @@ class PostgresBackend:
         lease: Lease | LeaseToken | None = None,
         commit_id: str | None = None,
         repeat: bool = False,
+        wait: float = FOREIGN_LOCK_SECONDS,
     ) -> Committed:
-        """See the contract. A commit sent again under its `commit_id` (with `repeat`) is done once."""
+        """See the contract. A commit sent again under its `commit_id` (with `repeat`) is done once.
+
+        Args:
+            wait: seconds to wait while somebody else holds the namespace's lock; 0 tries once.
+        """
         own = lease if isinstance(lease, PostgresLease) else None
         token = lease if isinstance(lease, PostgresLease | LeaseToken) else None
         namespace_id = self._ids.get(ns) or await self._found(ns)
@@ -204,29 +169,37 @@ class PostgresBackend:
             *source,
         ]
         weight = sum(len(write.text) for write in writes if write.text is not None)
-        return _committed(await self._submit(ns, sql.COMMIT, values, weight, own))
+        return _committed(await self._submit(ns, sql.COMMIT, values, weight, own, wait))
 
     async def clear(
-        self, ns: Namespace, *, source: Source = NO_SOURCE, commit_id: str | None = None, repeat: bool = False
+        self,
+        ns: Namespace,
+        *,
+        source: Source = NO_SOURCE,
+        commit_id: str | None = None,
+        repeat: bool = False,
+        wait: float = FOREIGN_LOCK_SECONDS,
     ) -> int:
         namespace_id = self._ids.get(ns) or await self._found(ns)
-        row = await self._submit(ns, sql.CLEAR, [namespace_id, commit_id or new_id(), repeat, *source], 0, None)
+        row = await self._submit(ns, sql.CLEAR, [namespace_id, commit_id or new_id(), repeat, *source], 0, None, wait)
         return len(_committed(row).removed)
 
     async def _submit(
-        self, ns: Namespace, statement: str, values: list[Any], weight: int, lease: PostgresLease | None
+        self, ns: Namespace, statement: str, values: list[Any], weight: int, lease: PostgresLease | None, wait: float
     ) -> Row:
         """Run a commit; wait while somebody else holds the namespace's lock."""
         await self._lines.looks_taken()
         row = await self._ordered(ns, statement, values, weight, lease)
         if row[0] == "locked":
-            deadline = monotonic() + FOREIGN_LOCK_SECONDS
-            turn = await self._lines.join(ns, FOREIGN_LOCK_SECONDS)
+            deadline = monotonic() + wait
+            if wait <= 0:
+                raise held(ns, row[6], wait)
+            turn = await self._lines.join(ns, wait)
             try:
                 pause = 0.002
                 while row[0] == "locked":
                     if monotonic() > deadline:
-                        raise held(ns, row[6], FOREIGN_LOCK_SECONDS)
+                        raise held(ns, row[6], wait)
                     await asyncio.sleep(pause * random.random())
                     pause = min(pause * 1.5, 0.05)
                     row = await self._ordered(ns, statement, list(values), weight, lease)
@@ -250,6 +223,11 @@ class PostgresBackend:
             lease.pending.add(future)
             future.add_done_callback(lease.pending.discard)
         return await asyncio.shield(future)
+
+    async def is_committed(self, ns: Namespace, commit_id: str) -> bool:
+        """True if a commit of that id was made within the last day."""
+        namespace_id = self._ids.get(ns) or await self._find(ns)
+        return bool(await self._session().connections.fetch(sql.IS_COMMITTED, (namespace_id, commit_id)))
 
     async def trim_log(self) -> None:
         """Forget commits of more than a day ago: receipts are asked for within seconds."""
@@ -292,6 +270,11 @@ class PostgresBackend:
         if not namespace_id:
             return False
         return await self._session().connections.change(sql.RENEW, (seconds, namespace_id, lease_id)) > 0
+
+    async def lease_lives(self, ns: Namespace, lease_id: str) -> bool:
+        """True if the lease is still held and its time not over."""
+        namespace_id = self._ids.get(ns) or await self._find(ns)
+        return bool(await self._session().connections.fetch(sql.LEASE_LIVES, (namespace_id, lease_id)))
 
     async def give_back(self, lease: PostgresLease, turn: Turn) -> None:
         """End a lease: commits made with it are over before the next holder begins."""
@@ -427,7 +410,7 @@ class PostgresBackend:
 
 
 def _identity(ns: Namespace) -> tuple[str, ...]:
-    return (ns.project_id or "", ns.domain.value, ns.scope.value, ns.workflow or "", ns.conversation_id or "")
+    return tuple(part or "" for part in ns.plain())
 
 
 def _namespace(row: Row) -> Namespace:

@@ -10,8 +10,9 @@ from typing import Any
 import psycopg
 
 from stepwell.errors import SchemaTooNew, StorageUnavailable
+from stepwell.store.postgres_connections import translated
 
-LATEST = "r0001"
+LATEST = "r0003"
 _MIGRATING = 7357_0001  # the advisory lock of whoever migrates
 _MINIMUM = 140_000
 
@@ -28,6 +29,21 @@ async def ensure_schema(dsn: str) -> None:
         if await _version(connection) == LATEST:
             return
     await asyncio.to_thread(_migrate, dsn)
+
+
+async def schema_of(dsn: str) -> str | None:
+    """The version of the database's schema; None if it has none yet.
+
+    Raises:
+        SchemaTooNew: a newer stepwell wrote it.
+        StorageUnavailable: PostgreSQL is too old, has the wrong encoding, or cannot be reached.
+    """
+    try:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await _check_server(connection)
+            return await _version(connection)
+    except psycopg.Error as error:
+        raise translated(error) from None
 
 
 async def _check_server(connection: psycopg.AsyncConnection[Any]) -> None:

@@ -22,6 +22,7 @@ IN_KEYS = "key = ANY(%s)"
 COMMIT = """
 SELECT outcome, revision, at, keys, numbers, removed, holder
 FROM stepwell.commit_entries(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+IS_COMMITTED = "SELECT 1 FROM stepwell.commit_log WHERE namespace_id = %s AND commit_id = %s"
 CLEAR = """
 SELECT outcome, revision, at, keys, numbers, removed, holder
 FROM stepwell.clear_entries(%s, %s, %s, %s, %s, %s, %s)"""
@@ -43,6 +44,7 @@ WHERE id = %s AND lease = %s"""
 RELEASE = """
 UPDATE stepwell.namespace SET lease = NULL, lease_presence = NULL, lease_expires = NULL, lease_holder = NULL
 WHERE id = %s AND lease = %s"""
+LEASE_LIVES = "SELECT 1 FROM stepwell.namespace WHERE id = %s AND lease = %s AND lease_expires > clock_timestamp()"
 BE_PRESENT = "SELECT pg_advisory_lock(7357, %s)"
 
 # -- watching --------------------------------------------------------------------------------------------------------

@@ -1,0 +1,78 @@
+"""How addresses name namespaces."""
+
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import Path, Query
+
+from stepwell.errors import ConversationRequired, InvalidArgument, StepwellError
+from stepwell.identifiers import check_conversation_id, check_key, check_project_id
+from stepwell.store.entries import Domain, Namespace, Scope
+
+
+class ProjectScope(StrEnum):
+    """The scopes of a project."""
+
+    PROJECT = "project"
+    CONVERSATION = "conversation"
+
+
+class GlobalScope(StrEnum):
+    """The scopes of the workflow scope model."""
+
+    GLOBAL = "global"
+    WORKFLOW = "workflow"
+    CONVERSATION = "conversation"
+
+
+class GlobalDomain(StrEnum):
+    """The domains of the workflow scope model."""
+
+    KV = "kv"
+    PERSISTENT_VALUE = "persistent_value"
+    CONVERSATION = "conversation"
+
+
+ConversationId = Annotated[str | None, Query(description="For the conversation scope.")]
+Workflow = Annotated[str | None, Query(description="For the scopes workflow and conversation.")]
+
+
+async def of_project(
+    project_id: Annotated[str, Path()], domain: Domain, scope: ProjectScope, conversation_id: ConversationId = None
+) -> Namespace:
+    """The namespace an address of a project names."""
+    return Namespace(
+        check_project_id(project_id), domain, Scope(scope), None, _conversation(scope.value, conversation_id)
+    )
+
+
+async def of_global(
+    domain: GlobalDomain, scope: GlobalScope, workflow: Workflow = None, conversation_id: ConversationId = None
+) -> Namespace:
+    """The namespace an address without a project names."""
+    if scope is not GlobalScope.GLOBAL and not workflow:
+        raise InvalidArgument(f"the scope {scope} needs a workflow", argument="workflow")
+    named = None if scope is GlobalScope.GLOBAL else check_key(workflow)
+    return Namespace(None, Domain(domain), Scope(scope), named, _conversation(scope.value, conversation_id))
+
+
+def _conversation(scope: str, conversation_id: str | None) -> str | None:
+    if scope != "conversation":
+        if conversation_id is not None:
+            raise InvalidArgument(f"the scope {scope} has no conversation_id", argument="conversation_id")
+        return None
+    if conversation_id is None:
+        raise ConversationRequired("the conversation scope needs a conversation_id", hint="add it to the address")
+    return check_conversation_id(conversation_id)
+
+
+def uuid_of(text: str) -> str:
+    """A UUID from outside.
+
+    Raises:
+        InvalidArgument
+    """
+    try:
+        return check_project_id(text)
+    except StepwellError:
+        raise InvalidArgument(f"{text!r:.60} is not a UUID") from None

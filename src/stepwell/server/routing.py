@@ -1,0 +1,155 @@
+"""How a route is declared: its role and its body are part of the declaration, and enforced by it.
+
+A route without a role cannot be declared. Bodies are read as strict JSON (duplicate keys, NaN and numbers that
+overflow are refused) and then checked by their model.
+"""
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, ValidationError
+from starlette.requests import Request
+from starlette.responses import Response
+
+from stepwell.jsontext import decode_untrusted, encode
+from stepwell.server.access import Role
+from stepwell.server.problem import MEDIA_TYPE, of_validation
+from stepwell.server.services import access, services
+
+Handler = Callable[..., Coroutine[Any, Any, Any]]
+B = TypeVar("B", bound="Body")
+
+
+class Body(BaseModel):
+    """A request body: unknown fields are refused, nothing is converted."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class RoledRoute(APIRoute):
+    """Admits a request before anything of it is looked at."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+        role = Role((self.openapi_extra or {})["x-role"])
+        if role is Role.PUBLIC:
+            return handle
+
+        async def admitted(request: Request) -> Response:
+            held = services(request)
+            project_id = request.path_params.get("project_id")
+            header = request.headers.get("authorization")
+            request.state.access = await held.gate.admit(header, role, project_id)
+            held.rates.spend(access(request).identity.token_id)
+            return await handle(request)
+
+        return admitted
+
+
+def api(
+    router: APIRouter,
+    method: str,
+    path: str,
+    role: Role,
+    *,
+    body: type[Body] | None = None,
+    optional_body: type[Body] | None = None,
+    raw_body: Mapping[str, Any] | None = None,
+    answer: type[BaseModel] | None = None,
+    status: int = 200,
+    answers: Mapping[int, str] | None = None,
+    media: str = "application/json",
+) -> Callable[[Handler], Handler]:
+    """Declare a route.
+
+    Args:
+        role: the least role it needs.
+        body, optional_body: the model of its JSON body, got by `body_of`.
+        raw_body: the content of another body, as OpenAPI has it.
+        answer: the model of its JSON answer, for the document.
+        status: of success.
+        answers: other statuses it may give, with what they mean.
+        media: the type of its answer.
+    """
+    extra: dict[str, Any] = {"x-role": role.value}
+    if body is not None:
+        extra["requestBody"] = {"required": True, "content": {"application/json": {"schema": _schema(body)}}}
+    if optional_body is not None:
+        content_of = {"application/json": {"schema": _schema(optional_body)}}
+        extra["requestBody"] = {"required": False, "content": content_of}
+    if raw_body is not None:
+        extra["requestBody"] = {"required": True, "content": raw_body}
+    described: dict[int, str] = {400: "The request is malformed.", 503: "Try again in a moment."}
+    if role is not Role.PUBLIC:
+        described |= {401: "No key, or one that is not valid.", 429: "Too many requests."}
+        described |= {403: "The role does not allow it.", 404: "Not there, or not yours."}
+    if body or optional_body or raw_body:
+        described[413] = "The body is too large."
+    described |= answers or {}
+    responses: dict[int | str, dict[str, Any]] = {
+        number: {"description": text, "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+        if number >= 400
+        else {"description": text}
+        for number, text in described.items()
+    }
+    content: dict[str, Any] = {"schema": {} if answer is None else _schema(answer)}
+    if status != 204:
+        responses[status] = {"description": "Done.", "content": {media: content}}
+
+    def declare(handler: Handler) -> Handler:
+        router.add_api_route(
+            path,
+            handler,
+            methods=[method],
+            status_code=status,
+            response_model=None,
+            response_class=Response,
+            responses=responses,
+            openapi_extra=extra,
+            route_class_override=RoledRoute,
+            summary=(handler.__doc__ or handler.__name__).strip().partition("\n")[0],
+            operation_id=handler.__name__,
+        )
+        return handler
+
+    return declare
+
+
+async def body_of(request: Request, model: type[B], *, optional: bool = False) -> B:
+    """The request's JSON body, checked. An optional one that is missing is an empty object.
+
+    Raises:
+        InvalidJson, InvalidArgument
+    """
+    text = await request.body()
+    value = {} if optional and not text else decode_untrusted(text, what="the request's body")
+    try:
+        return model.model_validate(value)
+    except ValidationError as error:
+        raise of_validation([dict(each) for each in error.errors(include_input=False, include_url=False)]) from None
+
+
+def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A JSON answer."""
+    return Response(encode(value, max_bytes=1 << 31), status, headers, "application/json")
+
+
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+    definitions = schema.pop("$defs", {})
+    inlined: dict[str, Any] = _inlined(schema, definitions)
+    return inlined
+
+
+def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
+    """A schema without references: models of bodies are small and not recursive."""
+    if isinstance(schema, dict):
+        reference = schema.get("$ref")
+        if reference is not None:
+            return _inlined(definitions[reference.rpartition("/")[2]], definitions)
+        return {name: _inlined(part, definitions) for name, part in schema.items()}
+    if isinstance(schema, list):
+        return [_inlined(part, definitions) for part in schema]
+    return schema
