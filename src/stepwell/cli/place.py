@@ -8,9 +8,11 @@ if TYPE_CHECKING:
     from stepwell.settings import Settings
     from stepwell.storage.location import Storage, StorageLocation, Stores
 
+PATIENCE_SECONDS = 3.0  # somebody waits at the terminal
+
 
 class Place:
-    """A project and its data on this machine."""
+    """A project and its data, on this machine and at the connected server. Close it when done."""
 
     def __init__(self, output: Output, folder: str | None = None) -> None:
         from stepwell.project.manifest import load_manifest
@@ -19,16 +21,24 @@ class Place:
         self.output = output
         self.manifest: Manifest = load_manifest(folder or output.project)
         self.settings: Settings = load_settings(project=self.manifest.settings, project_folder=self.manifest.folder)
+        self._opened: list[Stores] = []
 
-    def storage(self, stores: "Stores", conversation_id: str | None = None, workflow: str | None = None) -> "Storage":
+    def storage(self, conversation_id: str | None = None, workflow: str | None = None) -> "Storage":
         """The project's storage, with its declaration's rules; `workflow` matters under the workflow scope model."""
-        from stepwell.storage.location import Storage
+        from stepwell.storage.location import LocalStores, Storage
+        from stepwell.storage.server import server_stores_for
         from stepwell.store.entries import Source
 
         manifest = self.manifest
+        local = LocalStores(self.settings.kv_dir, self.settings.persistent_value_dir)
+        server = server_stores_for(
+            self.settings, manifest.project_id, manifest.name, manifest.data_storage, manifest.scope_model,
+            patience=PATIENCE_SECONDS,
+        )  # fmt: skip
+        self._opened += [local] if server is None else [local, server]
         return Storage(
-            local=stores,
-            server=None,
+            local=local,
+            server=server,
             project_id=manifest.project_id,
             workflow_name=workflow or "",
             conversation_id=conversation_id,
@@ -37,13 +47,13 @@ class Place:
             source=Source(manifest.project_id, None, None, conversation_id),
         )
 
-    def local_stores(self) -> "Stores":
-        """The stores on this machine."""
-        from stepwell.storage.location import LocalStores
-
-        return LocalStores(self.settings.kv_dir, self.settings.persistent_value_dir)
-
-    def location(self, stores: "Stores", name: str | None, conversation_id: str | None = None) -> "StorageLocation":
+    def location(self, name: str | None, conversation_id: str | None = None) -> "StorageLocation":
         """A location by name; the project's host location without one."""
-        storage = self.storage(stores, conversation_id)
+        storage = self.storage(conversation_id)
         return storage.host if name is None else storage.any_location(name)
+
+    async def close(self) -> None:
+        """Close what was opened."""
+        for stores in self._opened:
+            await stores.close()
+        self._opened.clear()

@@ -21,8 +21,12 @@ from stepwell.storage.related import RelatedProject
 
 
 def knowledge_of(location: Any) -> Knowledge:
-    """The Knowledge base of a storage location."""
-    return Knowledge(location.persistent_value)
+    """The Knowledge base of a storage location: of a server it is reached operation by operation."""
+    if location.remote is None:
+        return Knowledge(location.persistent_value)
+    from stepwell.knowledge.remote import RemoteKnowledge
+
+    return RemoteKnowledge(location.persistent_value, location.remote, f"/projects/{location.project_id}/knowledge")
 
 
 def _base(location: Any) -> Knowledge | RelatedKnowledge:

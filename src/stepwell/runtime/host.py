@@ -12,6 +12,7 @@ from stepwell.errors import InputInvalid, RunStateConflict
 from stepwell.files.store import FileStore
 from stepwell.identifiers import new_id
 from stepwell.jsontext import decode
+from stepwell.llm.pool import ModelPool
 from stepwell.project.loader import Project
 from stepwell.project.manifest import Manifest
 from stepwell.redaction import Redactor
@@ -22,7 +23,9 @@ from stepwell.runtime.runner import RunHandle, RunRequest, choose_conversation_i
 from stepwell.runtime.runs import ENDED, Runs, take_run
 from stepwell.runtime.session import OnEvent, RunSession
 from stepwell.settings import Settings, load_settings
+from stepwell.storage.declaration import DataStorage, ScopeModel
 from stepwell.storage.location import LocalStores, Stores
+from stepwell.storage.server import ServerStores, server_stores
 from stepwell.store.sqlite_journal import SqliteJournal
 
 MAX_THREADS = 64
@@ -34,16 +37,16 @@ class Host:
 
     Args:
         settings: where data lives.
-        server_stores: the connected server's stores, if any.
     """
 
-    def __init__(self, settings: Settings, *, server_stores: Stores | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self._server: Stores | None = None
         self.local_stores: Stores = LocalStores(settings.kv_dir, settings.persistent_value_dir)
-        self.server_stores = server_stores
         self.files = FileStore(Path(settings.home) / "files")
         self.redactor = Redactor.from_environment(os.environ)
         self.threads = WorkerThreads(MAX_THREADS, "stepwell-node")
+        self.models = ModelPool(self.redactor)
         self._journals: dict[str, SqliteJournal] = {}
         self._running: dict[asyncio.Task[Report], RunSession] = {}
         self._beside: dict[tuple[str, ...], Host] = {}
@@ -63,6 +66,19 @@ class Host:
             path = Path(self.settings.home) / "journal" / f"{project_id}.sqlite"
             journal = self._journals.setdefault(project_id, SqliteJournal(path))
         return journal
+
+    def server_stores(self, manifest: Manifest) -> Stores | None:
+        """The connected server's stores, where a project's declaration lets it use them.
+
+        Raises:
+            InvalidArgument: the login file is damaged, or others may read it.
+        """
+        if manifest.data_storage is DataStorage.LOCAL and manifest.scope_model is not ScopeModel.WORKFLOW:
+            return None
+        self._server = self._server or server_stores(self.settings)
+        if isinstance(self._server, ServerStores):
+            self._server.introduce(manifest.project_id, manifest.name)
+        return self._server
 
     def runs(self, project_id: str) -> Runs:
         """The runs of a project: list, show, cancel, delete."""
@@ -174,8 +190,9 @@ class Host:
         if running:
             await asyncio.wait(running)
         self.threads.close()
+        await self.models.close()
         for journal in self._journals.values():
             journal.close()
         await self.local_stores.close()
-        if self.server_stores is not None:
-            await self.server_stores.close()
+        if self._server is not None:
+            await self._server.close()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepwell.authoring.calls import call_user_code, describe_error, enter_run, first_cause
 from stepwell.authoring.context import Context, Parts, ProjectInfo
 from stepwell.authoring.executor import Entrypoint
+from stepwell.authoring.models import Models
 from stepwell.authoring.schema import UNLIMITED, to_json, validate
 from stepwell.conversation.state import Conversation, NoConversation
 from stepwell.errors import OutputInvalid, RunFailed, StepwellError, StorageUnavailable
@@ -21,6 +22,7 @@ from stepwell.runtime.guarding import RunStores
 from stepwell.runtime.related import NO_FOLDERS, Folders, LocalRelated
 from stepwell.runtime.replay import History
 from stepwell.runtime.report import Report, closing_of, report_of
+from stepwell.runtime.server_related import ServerRelated
 from stepwell.runtime.session import OnEvent, RunSession
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.location import Storage
@@ -278,9 +280,13 @@ async def _close(
 
 def _storage(host: "Host", project: Project, request: RunRequest, session: RunSession) -> Storage:
     manifest = project.manifest
+    connected = host.server_stores(manifest)
+    server = None if connected is None else RunStores(connected, session.is_closed)
+    remote = None if server is None or request.related is None else server.remote
+    over_there = None if remote is None else ServerRelated(remote, manifest.project_id, _source(project, request))
     return Storage(
         local=RunStores(host.local_stores, session.is_closed),
-        server=None if host.server_stores is None else RunStores(host.server_stores, session.is_closed),
+        server=server,
         project_id=manifest.project_id,
         workflow_name=request.entrypoint.workflow.name,
         conversation_id=request.conversation_id,
@@ -288,6 +294,7 @@ def _storage(host: "Host", project: Project, request: RunRequest, session: RunSe
         scope_model=manifest.scope_model,
         source=_source(project, request),
         related=LocalRelated(host, manifest, request.related, _source(project, request), session.is_closed),
+        server_related=over_there,
     )
 
 
@@ -326,10 +333,11 @@ def _context(
             source=_source(project, request), on_title=session.title_changed,
         )  # fmt: skip
     info = ProjectInfo(manifest.project_id, manifest.name, project.folder)
+    files = RunFiles(host.files, request.run_id)
     return Context(
         Parts(
             request.run_id, info, request.entrypoint.id, request.conversation_id, storage, conversation, usage,
-            RunFiles(host.files, request.run_id), session.cancelled, session,
+            files, session.cancelled, session, Models(host.models, manifest.providers, files.read),
         )
     )  # fmt: skip
 

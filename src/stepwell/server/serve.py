@@ -10,7 +10,7 @@ from typing import NamedTuple
 import uvicorn
 from starlette.types import ASGIApp
 
-from stepwell.errors import StorageUnavailable
+from stepwell.errors import AccountConflict, StorageUnavailable
 from stepwell.server.access import hashed, new_secret
 from stepwell.server.app import create_app
 from stepwell.server.limits import Limits
@@ -92,7 +92,10 @@ async def first_administrator(accounts: AccountStore) -> str | None:
     if await accounts.accounts():
         return None
     secret = new_secret()
-    admin = await accounts.add_account("admin", admin=True)
+    try:
+        admin = await accounts.add_account("admin", admin=True)
+    except AccountConflict:  # another server, started at the same time, was first
+        return None
     await accounts.add_token(admin.id, "first key", hashed(secret))
     return secret
 

@@ -34,6 +34,7 @@ class KeyValue:
         namespace: which one.
         source: recorded as the last writer of what is written through this handle.
         max_value_bytes: limit of one value's JSON text, in UTF-8 bytes.
+        locking: false where the namespace's lock cannot be taken: updates that lost a race then try again.
     """
 
     def __init__(
@@ -43,12 +44,14 @@ class KeyValue:
         *,
         source: Source = NO_SOURCE,
         max_value_bytes: int = MAX_VALUE_BYTES,
+        locking: bool = True,
     ) -> None:
         self.backend = backend
         self.namespace = namespace
         self.source = source
         self._max_value_bytes = max_value_bytes
         self._contention = Contention()
+        self._locking = locking
 
     async def get_value(self, key: str, default: Any = None) -> Any:
         """The value of `key`, or `default` if there is no entry.
@@ -146,7 +149,8 @@ class KeyValue:
             self.namespace,
             self.source,
             body,
-            contention=self._contention,
+            contention=self._contention if self._locking else None,
+            locking=self._locking,
             timeout=timeout,
             max_value_bytes=self._max_value_bytes,
         )

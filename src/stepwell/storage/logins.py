@@ -12,11 +12,12 @@ FILE_NAME = "workflow-auth.json"
 
 
 class Login(NamedTuple):
-    """A key for a server. Never show `key`."""
+    """A key for a server. Never show `key`. `made` says that logging in made it, so logging out revokes it."""
 
     url: str
     key: str
     user: str
+    made: bool = False
 
     def __repr__(self) -> str:
         return f"Login(url={self.url!r}, user={self.user!r})"
@@ -43,7 +44,7 @@ class Logins:
             with self.path.open(encoding="utf-8") as file:
                 mode = os.fstat(file.fileno()).st_mode
                 table = json.load(file)
-            found = [Login(each["url"], each["key"], each["user"]) for each in table["logins"]]
+            found = [Login(each["url"], each["key"], each["user"], each["made"]) for each in table["logins"]]
         except FileNotFoundError:
             return []
         except (OSError, ValueError, KeyError, TypeError) as error:

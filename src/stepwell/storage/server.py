@@ -1,6 +1,7 @@
 """The stores of `ctx.storage.server`: a server over HTTP, or the server's own database."""
 
 from stepwell.settings import Settings
+from stepwell.storage.declaration import DataStorage, ScopeModel
 from stepwell.storage.logins import Logins, normal_url
 from stepwell.storage.unavailable import UnavailableBackend
 from stepwell.store.backend import Backend
@@ -12,13 +13,14 @@ class ServerStores:
 
     Args:
         url, key: the server and the token for it.
+        patience: seconds for which requests are repeated while the server cannot be reached.
     """
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, patience: float = 20.0) -> None:
         from stepwell.store.http import HttpBackend
 
         self.names: dict[str, str] = {}
-        self.remote = HttpBackend(url, key, names=self.names)
+        self.remote = HttpBackend(url, key, names=self.names, patience=patience)
 
     def backend(self, project_id: str | None, domain: Domain) -> Backend:
         return self.remote
@@ -72,7 +74,7 @@ class UnconnectedStores:
         """Nothing is open."""
 
 
-def server_stores(settings: Settings) -> ServerStores | DatabaseStores | UnconnectedStores:
+def server_stores(settings: Settings, *, patience: float = 20.0) -> ServerStores | DatabaseStores | UnconnectedStores:
     """The server the settings name. Does no I/O with it.
 
     `STEPWELL_SERVER_URL` with `STEPWELL_SERVER_KEY` come first, then the login file, then `STEPWELL_DATABASE_URL`. An
@@ -95,4 +97,22 @@ def server_stores(settings: Settings) -> ServerStores | DatabaseStores | Unconne
                 hint += "; STEPWELL_SERVER_KEY is used only for an address that STEPWELL_SERVER_URL or you name"
             return UnconnectedStores(f"there is no key for the server {url}", hint)
         url, key = login.url, login.key
-    return ServerStores(normal_url(url or ""), key)
+    return ServerStores(normal_url(url or ""), key, patience=patience)
+
+
+def server_stores_for(
+    settings: Settings,
+    project_id: str,
+    name: str,
+    data_storage: DataStorage,
+    scope_model: ScopeModel,
+    *,
+    patience: float = 20.0,
+) -> ServerStores | DatabaseStores | UnconnectedStores | None:
+    """The server's stores, where a project's declaration lets it use them; None where it does not."""
+    if data_storage is DataStorage.LOCAL and scope_model is not ScopeModel.WORKFLOW:
+        return None
+    stores = server_stores(settings, patience=patience)
+    if isinstance(stores, ServerStores):
+        stores.introduce(project_id, name)
+    return stores

@@ -324,13 +324,15 @@ async def transact(
     body: Callable[[Transaction], Awaitable[T]],
     *,
     contention: Contention | None = None,
+    locking: bool = True,
     timeout: float = UPDATE_TIMEOUT,
     max_value_bytes: int = MAX_VALUE_BYTES,
 ) -> tuple[T, Committed | None]:
     """Run `body` and commit what it wrote, atomically with what it read; run it again if it lost a race.
 
     The first try is optimistic: it costs no lock. After a lost race the namespace's lock is taken, where writers
-    queue, so nobody starves. `body` must be free of side effects, because it may run more than once.
+    queue, so nobody starves; with `locking` false it is tried again after a growing pause. `body` must be free of
+    side effects, because it may run more than once.
 
     Raises:
         UpdateConflict: not landed within `timeout` seconds.
@@ -341,6 +343,7 @@ async def transact(
         return await body(joined), None
     deadline = monotonic() + timeout
     optimistic = not contention
+    pause = 0.001
     while True:
         remaining = deadline - monotonic()
         if remaining <= 0:
@@ -364,8 +367,9 @@ async def transact(
         except Conflict:
             if contention is not None:
                 contention.note()
-            optimistic = False
-            await asyncio.sleep(random.random() * 0.002)
+            optimistic = not locking
+            pause = 0.002 if locking else min(pause * 2, 0.1)
+            await asyncio.sleep(random.random() * pause)
         finally:
             transaction.close()
             if lease is not None:

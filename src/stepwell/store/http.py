@@ -33,7 +33,7 @@ from stepwell.store.entries import (
     Span,
     Write,
 )
-from stepwell.store.http_client import Client, address_of, quoted
+from stepwell.store.http_client import PATIENCE_SECONDS, Client, address_of, quoted
 from stepwell.store.lock_line import Turn
 from stepwell.store.shared_lines import SharedLines, held
 
@@ -98,9 +98,13 @@ class HttpBackend:
         key: a token; never shown.
         names: names of projects by id: one that the server does not know is made known to it under its name at its
             first use; without a name it is an error.
+        patience: seconds for which requests are repeated while the server cannot be reached.
     """
 
-    def __init__(self, url: str, key: str, *, names: Mapping[str, str] = NO_NAMES) -> None:
+    def __init__(
+        self, url: str, key: str, *, names: Mapping[str, str] = NO_NAMES, patience: float = PATIENCE_SECONDS
+    ) -> None:
+        self._patience = patience
         self._url = url.rstrip("/")
         self._key = key
         self._names = names
@@ -364,7 +368,7 @@ class HttpBackend:
         client = self._clients.get(loop)
         if client is None:
             with self._mutex:
-                made = Client(self._url, self._key, self._names)
+                made = Client(self._url, self._key, self._names, self._patience)
                 client = self._clients.setdefault(loop, made)
         return client
 

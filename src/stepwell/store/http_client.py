@@ -15,7 +15,7 @@ from stepwell.errors import InternalError, ProjectNotFound, StepwellError, Stora
 from stepwell.jsontext import encode
 from stepwell.store.entries import Namespace
 
-RETRY_SECONDS = 20.0
+PATIENCE_SECONDS = 20.0
 _LARGE = 500_000
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
 _STREAM_TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=45.0)
@@ -39,10 +39,11 @@ class Client:
     Args:
         url: its address.
         key: the token sent with every request.
-        names: see `HttpBackend`.
+        names, patience: see `HttpBackend`.
     """
 
-    def __init__(self, url: str, key: str, names: Mapping[str, str]) -> None:
+    def __init__(self, url: str, key: str, names: Mapping[str, str], patience: float) -> None:
+        self._patience = patience
         self._names = names
         self._registering: dict[str, asyncio.Task[bool]] = {}
         local = urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
@@ -66,7 +67,7 @@ class Client:
             StepwellError: what the server answered.
             StorageUnavailable: no answer in time.
         """
-        deadline = monotonic() + RETRY_SECONDS
+        deadline = monotonic() + self._patience
         pause = 0.05
         registered = False
         content = await _content(body)

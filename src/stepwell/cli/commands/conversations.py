@@ -37,12 +37,11 @@ def _with(place: Place, location: str | None, operation: "Callable[[Conversation
     from stepwell.store.entries import Domain
 
     async def session() -> "Any":
-        stores = place.local_stores()
         try:
-            backend = place.location(stores, location).backend(Domain.CONVERSATION)
+            backend = place.location(location).backend(Domain.CONVERSATION)
             return await operation(Conversations(backend, place.manifest.project_id, place.manifest.name))
         finally:
-            await stores.close()
+            await place.close()
 
     return asyncio.run(session())
 

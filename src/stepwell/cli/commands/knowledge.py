@@ -37,11 +37,10 @@ def with_knowledge(place: Place, location: str | None, operation: "Callable[[Kno
     from stepwell.knowledge import knowledge_of
 
     async def session() -> "Any":
-        stores = place.local_stores()
         try:
-            return await operation(knowledge_of(place.location(stores, location)))
+            return await operation(knowledge_of(place.location(location)))
         finally:
-            await stores.close()
+            await place.close()
 
     return asyncio.run(session())
 

@@ -50,7 +50,7 @@ class Where:
         """
         from stepwell.storage.declaration import ScopeModel
 
-        storage = place.storage(place.local_stores(), self.conversation_id, self.workflow)
+        storage = place.storage(self.conversation_id, self.workflow)
         if storage.scope_model is ScopeModel.WORKFLOW and self.location is None:
             scopes = storage.scopes.kv if self.domain == "kv" else storage.scopes.persistent_value
             if self.workflow is not None:
@@ -69,11 +69,10 @@ class Where:
         import asyncio
 
         async def session() -> "Any":
-            handle = self.open(place)
             try:
-                return await operation(handle)
+                return await operation(self.open(place))
             finally:
-                await handle.backend.close()
+                await place.close()
 
         return asyncio.run(session())
 

@@ -27,13 +27,12 @@ def usage(output: Output, conversation_id: str | None, location: str | None) -> 
         check_conversation_id(conversation_id)
 
     async def read() -> dict[str, int] | None:
-        stores = place.local_stores()
         try:
-            kv = place.location(stores, location, conversation_id).kv
+            kv = place.location(location, conversation_id).kv
             total: dict[str, int] | None = await (kv.conversation if conversation_id else kv).get_value(TOTAL)
             return total
         finally:
-            await stores.close()
+            await place.close()
 
     total = asyncio.run(read())
     shown = {
