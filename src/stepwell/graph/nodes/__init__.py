@@ -1,3 +1,20 @@
 """The core node types."""
 
-CORE_TYPES: tuple[type, ...] = ()
+from stepwell.graph.nodes.chat import ChatInput, ChatOutput
+from stepwell.graph.nodes.credential import Credential
+from stepwell.graph.nodes.file_ops import FileOpsHub
+from stepwell.graph.nodes.http import HttpRequest
+from stepwell.graph.nodes.python_code import PythonCode
+from stepwell.graph.nodes.retrieval import Chunker, Formatter
+from stepwell.graph.nodes.routing import ConditionRouter, ContextMerge, LlmBranch
+from stepwell.graph.nodes.storage import KeyValueNode, KnowledgeNode
+from stepwell.graph.nodes.subflows import BatchSubflow, Subflow
+from stepwell.graph.nodes.texts import FileUpload, InputText, ReadFile
+from stepwell.graph.nodes.timing import Delay
+from stepwell.graph.nodes.values import Preview, SmartVar, ToItems, TypeCast
+
+CORE_TYPES: tuple[type, ...] = (
+    ChatInput, ChatOutput, LlmBranch, ContextMerge, InputText, ReadFile, FileUpload, Chunker, Formatter,
+    ConditionRouter, SmartVar, TypeCast, ToItems, Delay, Preview, Credential, HttpRequest, Subflow, BatchSubflow,
+    FileOpsHub, PythonCode, KeyValueNode, KnowledgeNode,
+)  # fmt: skip

@@ -1,0 +1,130 @@
+"""Where a conversation enters and leaves a graph."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, Field
+
+from stepwell.conversation.state import NoConversation
+from stepwell.graph.contexts import last_text, message, messages_of, text_of, with_messages
+from stepwell.graph.node_context import NodeContext
+from stepwell.graph.ports import AgentContextOrNone, typed
+from stepwell.graph.registry import node_type
+from stepwell.jsontext import decode_untrusted
+
+HISTORY_MESSAGES = 40
+RunInput = Annotated[str, Field(json_schema_extra={"x-run-input": "always"})]
+
+
+@node_type("chat/input", title="Chat input")
+class ChatInput:
+    """What the user said: a text, or JSON `{text, images, files}`. The run's own input comes in here."""
+
+    class Inputs(BaseModel):
+        raw_input: RunInput
+        context: AgentContextOrNone = None
+        conversation_id: str | None = None
+        document_id: str | None = None
+        enable_ocr: bool = False
+        max_file_size_mb: int = 50
+        merge_strategy: str = "per_file"
+        model_override: str | None = None
+        stream_mode: bool = False
+        user_message_rich: dict[str, Any] | None = None
+        workspace_id: str | None = None
+
+    class Outputs(BaseModel):
+        attachments_json: str
+        context: typed("agent_context")  # type: ignore[valid-type]
+        conversation_id: str
+        document_id: str
+        model_override: str
+        stats: dict[str, Any]
+        ui_event: dict[str, Any]
+        user_message: str
+        user_message_rich: dict[str, Any]
+        workspace_id: str
+
+    async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
+        said = _said(inputs.raw_input)
+        attachments = [
+            {"kind": kind, "reference": reference}
+            for kind in ("images", "files")
+            for reference in said.get(kind) or ()
+            if isinstance(said[kind], list)
+        ]
+        rich = inputs.user_message_rich or {"text": said["text"], "attachments": attachments}
+        conversation, history = ctx.run.conversation, []
+        if not isinstance(conversation, NoConversation):
+            history = [
+                message(known["role"], known["content"]) for known in await conversation.messages(HISTORY_MESSAGES)
+            ]
+            await conversation.append_message(
+                {"role": "user", "content": said["text"], "id": f"{ctx.run.run_id}/{ctx.node.id}"}
+            )
+        content: Any = said["text"]
+        if attachments:
+            content = [{"type": "text", "text": said["text"]}, *({"type": "file", **part} for part in attachments)]
+        context = with_messages(inputs.context, *history, message("user", content))
+        return {
+            "attachments_json": json.dumps(attachments, ensure_ascii=False), "context": context,
+            "conversation_id": inputs.conversation_id or ctx.run.conversation_id or "",
+            "document_id": inputs.document_id or "", "model_override": inputs.model_override or "",
+            "stats": {"characters": len(said["text"]), "attachments": len(attachments), "history": len(history)},
+            "ui_event": {"type": "user_message", "text": said["text"]}, "user_message": said["text"],
+            "user_message_rich": rich, "workspace_id": inputs.workspace_id or "",
+        }  # fmt: skip
+
+
+def _said(raw: str) -> dict[str, Any]:
+    """The message in a raw input: JSON with a text of its own, or the text itself."""
+    if raw.lstrip().startswith("{"):
+        try:
+            read = decode_untrusted(raw)
+        except Exception:  # noqa: BLE001  (braces do not make JSON: then it is what the user wrote)
+            read = None
+        if isinstance(read, dict) and isinstance(read.get("text"), str):
+            return read
+    return {"text": raw}
+
+
+@node_type("chat/output", title="Chat output", kind="output")
+class ChatOutput:
+    """What the user is shown: a text, or the last reply of an agent context."""
+
+    class Inputs(BaseModel):
+        context: typed("agent_context", dict[str, Any])  # type: ignore[valid-type]
+        artifacts: list[Any] | None = None
+        autoscroll: bool = True
+        display_format: str = "standard"
+        keep_messages: int = 1_000
+        show_timestamp: bool = True
+        theme: Literal["light", "dark", "system"] = "system"
+        trace: str | None = None
+        virtualize_threshold: int = 100
+
+    class Outputs(BaseModel):
+        message_count: int
+        reply: str
+        stats: dict[str, Any]
+        trace: str
+        ui_events: list[Any]
+        virtualized: bool
+
+    async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
+        messages = messages_of(inputs.context)
+        # A text that came over the edge is the context's only message, whoever it is from.
+        reply = text_of(messages[0].get("content")) if len(messages) == 1 else last_text(inputs.context, "assistant")
+        async with ctx.run.output("reply") as output:
+            await output.write(reply)
+        conversation = ctx.run.conversation
+        if not isinstance(conversation, NoConversation) and reply:
+            await conversation.append_message(
+                {"role": "assistant", "content": reply, "id": f"{ctx.run.run_id}/{ctx.node.id}"}
+            )
+        return {
+            "message_count": len(messages), "reply": reply, "trace": inputs.trace or "",
+            "stats": {"characters": len(reply), "artifacts": len(inputs.artifacts or [])},
+            "ui_events": [{"type": "assistant_message", "text": reply, "format": inputs.display_format}],
+            "virtualized": len(messages) > inputs.virtualize_threshold,
+        }  # fmt: skip
