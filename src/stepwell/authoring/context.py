@@ -7,12 +7,13 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from stepwell.authoring.calls import current_frame
 from stepwell.authoring.cancellation import Cancellation
+from stepwell.authoring.models import Llm, Models
 from stepwell.authoring.output import Output, OutputSession
 from stepwell.authoring.threads import current_bridge
 from stepwell.conversation.state import Conversation, NoConversation
 from stepwell.errors import InvalidArgument, RunClosed
 from stepwell.files.run_files import RunFiles
-from stepwell.knowledge import Knowledge
+from stepwell.knowledge import Knowledge, knowledge_of
 from stepwell.storage.location import Storage
 from stepwell.storage.scopes import ScopedKeyValue
 from stepwell.usage.totals import NoTokenUsage, TokenUsage
@@ -55,6 +56,7 @@ class Parts(NamedTuple):
     files: RunFiles
     cancelled: Cancellation
     services: RunServices
+    models: Models
 
 
 class Context:
@@ -112,12 +114,26 @@ class Context:
     @property
     def knowledge(self) -> Knowledge:
         """The Knowledge base at the host location."""
-        return Knowledge(self._open().storage.host.persistent_value)
+        return knowledge_of(self._open().storage.host)
 
     @property
     def token_usage(self) -> TokenUsage | NoTokenUsage:
         """`await ctx.token_usage.report(input_tokens=…, output_tokens=…)`."""
         return self._open().token_usage
+
+    def llm(self, name: Any = None) -> Llm:
+        """A model: the project's default provider, one by name, or as `name:model` or `type:model`.
+
+        `await ctx.llm().chat(messages)` and `async for text in ctx.llm().stream(messages)` are nodes of the run.
+
+        Args:
+            name: also a model of pydantic-ai itself.
+
+        Raises:
+            ProviderInvalid: it is not configured; the message names the missing setting.
+        """
+        parts = self._open()
+        return Llm(parts.models.connection(name), parts.services, parts.token_usage)
 
     @property
     def files(self) -> RunFiles:

@@ -96,6 +96,10 @@ def load_manifest(folder: str) -> Manifest:
             problems.append(f"{key}: not a table")
         elif key == "settings":
             problems += [f"settings.{problem}" for problem in unknown_settings(table.get(key, {}), manifest=True)]
+        elif table.get(key):
+            from stepwell.llm.providers import provider_problems
+
+            problems += provider_problems(table[key])
     relations = table.get("related-projects", [])
     problems += relation_problems(relations, project_id)
     if problems:

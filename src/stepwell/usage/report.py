@@ -14,7 +14,8 @@ class TokenReport(NamedTuple):
     """Token counts of one call, canonical and inclusive.
 
     `input_tokens` counts every prompt token, cache reads and writes included; `output_tokens` counts reasoning;
-    `total_tokens` is their sum.
+    `total_tokens` is their sum. `cost_usd` is what the call cost, where its price is known; `partial` says that the
+    answer broke off, so that the counts may be too low.
     """
 
     input_tokens: int = 0
@@ -26,6 +27,8 @@ class TokenReport(NamedTuple):
     node_name: str | None = None
     provider_name: str | None = None
     model_id: str | None = None
+    cost_usd: float | None = None
+    partial: bool | None = None
 
     @classmethod
     def of(cls, **fields: Any) -> Self:
@@ -56,6 +59,8 @@ class TokenReport(NamedTuple):
         for name in _NAMES:
             if not isinstance(getattr(self, name), (str, type(None))):
                 raise UsageInvalid(f"{name} is {getattr(self, name)!r:.40}: it must be text", field=name)
+        if self.cost_usd is not None and not (isinstance(self.cost_usd, (int, float)) and 0 <= self.cost_usd < 1e12):
+            raise UsageInvalid(f"cost_usd is {self.cost_usd!r:.40}: it must be a number from 0", field="cost_usd")
         total = self.input_tokens + self.output_tokens
         if self.total_tokens is not None and self.total_tokens < total:
             raise UsageInvalid(

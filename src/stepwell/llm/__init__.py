@@ -1,0 +1,1 @@
+"""Language models: providers, one call, one usage report."""

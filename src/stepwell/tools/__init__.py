@@ -1,0 +1,1 @@
+"""Tools: functions a model may call, and the approval of their calls."""
