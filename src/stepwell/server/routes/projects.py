@@ -50,8 +50,8 @@ async def register_project(request: Request, id: ProjectId) -> Response:  # noqa
     project_id = check_project_id(id)
     name = (await body_of(request, ProjectBody)).name
     if asking.identity.project_only is not None or asking.identity.role_cap not in (None, Role.OWNER.value):
-        role = asking.role_in(project_id)
         made = False
+        role = None if await held.accounts.project(project_id) is None else asking.role_in(project_id)
     else:
         made = await held.accounts.add_project(project_id, name, asking.identity.account_id)
         held.gate.forget()
