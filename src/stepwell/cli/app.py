@@ -18,6 +18,7 @@ COMMANDS = {
     "init": ("init", "init", "Make a new project."),
     "run": ("run", "run", "Run a project and show its output as it comes."),
     "describe": ("describe", "describe", "Show a project's entrypoints and their schemas."),
+    "workflows": ("workflows", "workflows", "List, check, import, run and explain workflows that are JSON graphs."),
     "runs": ("runs", "runs", "List, show, follow, resume, cancel and delete runs."),
     "kv": ("kv", "kv", "Read and write stored entries."),
     "knowledge": ("knowledge", "knowledge", "List, search, edit and import Knowledge documents."),

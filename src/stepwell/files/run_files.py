@@ -18,6 +18,11 @@ class RunFiles:
         self._store = store
         self._run_id = run_id
 
+    @property
+    def store(self) -> FileStore:
+        """The store itself, for code in threads: its calls block."""
+        return self._store
+
     async def attach(
         self, path: str | os.PathLike[str], *, name: str | None = None, media_type: str | None = None
     ) -> FileRecord:

@@ -213,3 +213,35 @@ def snapshot_member(store: FileStore, reference: str, path: str) -> str:
             hint=f"did you mean {', '.join(close)}?" if close else f"it has {len(files)} files", candidates=close,
         )  # fmt: skip
     return str(files[path])
+
+
+def read_artifact(store: FileStore, arguments: dict[str, Any]) -> dict[str, Any]:
+    """`tools/read_artifact`: a window of an artifact, or of one text file of a source snapshot.
+
+    Args:
+        arguments: `artifact` (a reference, never a path), `start_byte` and `max_bytes`, or `start_line` and
+            `max_lines`; `snapshot_path` picks a file of a snapshot.
+    """
+    from stepwell.errors import StepwellError
+
+    try:
+        reference = artifact_of(arguments.get("artifact"))
+        record = store.record(reference)
+        path = arguments.get("snapshot_path")
+        if path is not None:
+            record = store.record(snapshot_member(store, reference, path))
+        window = read_window(
+            store.read(record.reference), start_byte=arguments.get("start_byte", 0),
+            max_bytes=arguments.get("max_bytes", DEFAULT_BYTES), start_line=arguments.get("start_line"),
+            max_lines=arguments.get("max_lines"),
+        )  # fmt: skip
+    except StepwellError as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        return {"content": "", "error": f"{error.message}{hint}", "bytes_read": 0, "total_bytes": 0, "truncated": False}
+    made: dict[str, Any] = {
+        "content": window.content, "bytes_read": window.bytes_read, "total_bytes": window.total_bytes,
+        "truncated": window.truncated, "source_artifact": record.to_dict(),
+    }  # fmt: skip
+    if window.next_offset is not None:
+        made["next_offset"] = window.next_offset
+    return made | ({"warning": window.warning} if window.warning else {})

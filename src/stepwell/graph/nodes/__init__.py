@@ -12,9 +12,11 @@ from stepwell.graph.nodes.subflows import BatchSubflow, Subflow
 from stepwell.graph.nodes.texts import FileUpload, InputText, ReadFile
 from stepwell.graph.nodes.timing import Delay
 from stepwell.graph.nodes.values import Preview, SmartVar, ToItems, TypeCast
+from stepwell.graph.nodes.workflow_tools import GetExecutionTrace, ImportWorkflow, ReadArtifact, WorkflowInspect
 
 CORE_TYPES: tuple[type, ...] = (
     ChatInput, ChatOutput, LlmBranch, ContextMerge, InputText, ReadFile, FileUpload, Chunker, Formatter,
     ConditionRouter, SmartVar, TypeCast, ToItems, Delay, Preview, Credential, HttpRequest, Subflow, BatchSubflow,
-    FileOpsHub, PythonCode, KeyValueNode, KnowledgeNode,
+    FileOpsHub, PythonCode, KeyValueNode, KnowledgeNode, WorkflowInspect, ImportWorkflow, GetExecutionTrace,
+    ReadArtifact,
 )  # fmt: skip

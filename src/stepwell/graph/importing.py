@@ -1,0 +1,224 @@
+"""`tools/import_workflow`: a whole workflow in one call, written only if it is valid."""
+
+import json
+import uuid
+from typing import Any, NamedTuple
+
+from stepwell.errors import InvalidArgument, StepwellError, StorageUnavailable, WorkflowContentInvalid
+from stepwell.graph.answers import Sources
+from stepwell.graph.diagnostics import Report, quoted
+from stepwell.graph.folder import FILE, FOLDER, Stored, check_workflow_key
+from stepwell.graph.format import MAX_NAME_CHARS, content_hash, parse_content, read_workflow
+from stepwell.graph.inspect_workflows import bounded_report
+from stepwell.graph.layout import positions
+from stepwell.graph.similar import closest
+from stepwell.graph.validation import validate_file
+from stepwell.identifiers import iso_time, now_micros
+
+STRUCTURED = ("name", "description", "nodes", "edges")
+MAX_DESCRIPTION_CHARS = 4_000
+
+Answer = dict[str, Any]
+
+
+class ImportRefused(Exception):
+    """An import that does not happen: a stable code, what is wrong, and the report where there is one."""
+
+    def __init__(self, code: str, message: str, *, report: Report | None = None, **more: Any) -> None:
+        super().__init__(message)
+        self.code = code
+        self.report = report
+        self.more = more
+
+
+class _Wanted(NamedTuple):
+    """What is to be stored, and the ids of the nodes by their keys."""
+
+    document: dict[str, Any]
+    node_ids: dict[str, str] | None
+
+
+def import_workflow(sources: Sources, arguments: dict[str, Any]) -> Answer:
+    """Create or change a workflow of the project; every failure is an answer with an `error_code`.
+
+    The same content again is `unchanged`; other content under the same key keeps the workflow's id, and nodes of the
+    same key keep theirs. Two imports of one key take turns; nothing is written where anything is wrong.
+
+    Args:
+        arguments: `workflow_key` and either `content`, or `name`, `description`, `nodes` and `edges`.
+    """
+    try:
+        return _import(sources, arguments)
+    except ImportRefused as refused:
+        made: Answer = {"error_code": refused.code, "error": str(refused), "warnings": []}
+        if refused.report is not None:
+            made["validation"] = bounded_report(refused.report.to_dict())
+        return made | refused.more
+    except StorageUnavailable as error:
+        return {"error_code": "WRITE_FAILED", "error": error.message, "warnings": []}
+
+
+def _import(sources: Sources, arguments: dict[str, Any]) -> Answer:
+    key = _checked_key(arguments.get("workflow_key"))
+    content = arguments.get("content")
+    given = [name for name in STRUCTURED if arguments.get(name) not in (None, [], "")]
+    if content and given:
+        raise ImportRefused(
+            "AMBIGUOUS_REQUEST", f"content cannot be combined with {', '.join(given)}: give one or the other"
+        )
+    if not content and not given:
+        raise ImportRefused("MISSING_FIELDS", "give name, nodes and edges, or the whole file as content")
+    parsed = _parsed(content) if content else None
+    if parsed is None:
+        _check_structured(arguments)
+    with sources.folder.locked(key):
+        known = sources.folder.find(key)
+        wanted = _from_content(parsed, known) if parsed is not None else _from_parts(key, arguments, known)
+        return _store(sources, key, known, wanted)
+
+
+def _checked_key(key: Any) -> str:
+    try:
+        return check_workflow_key(key)
+    except InvalidArgument as error:
+        code = "MISSING_FIELDS" if key is None else "INVALID_WORKFLOW_KEY"
+        raise ImportRefused(code, "workflow_key is needed" if key is None else error.message) from None
+
+
+def _parsed(content: Any) -> dict[str, Any]:
+    if isinstance(content, dict):  # models hand over the object itself
+        content = json.dumps(content)
+    try:
+        return parse_content(content, what="content")
+    except WorkflowContentInvalid as error:
+        hint = f" ({error.hint})" if error.hint else ""
+        raise ImportRefused("INVALID_CONTENT", f"{error.message}{hint}") from None
+
+
+def _check_structured(arguments: dict[str, Any]) -> None:
+    missing = [name for name in ("name", "nodes") if not arguments.get(name)]
+    if missing:
+        raise ImportRefused("MISSING_FIELDS", f"{' and '.join(missing)} missing: a workflow has a name and nodes")
+    name = arguments["name"]
+    if not isinstance(name, str) or not 1 <= len(name.strip()) <= MAX_NAME_CHARS:
+        raise ImportRefused("INVALID_CONTENT", f"name is not a text of 1 to {MAX_NAME_CHARS} characters")
+    description = arguments.get("description")
+    if description is not None and (not isinstance(description, str) or len(description) > MAX_DESCRIPTION_CHARS):
+        raise ImportRefused("INVALID_CONTENT", f"description is not a text of up to {MAX_DESCRIPTION_CHARS} characters")
+    size = len(json.dumps([arguments["nodes"], arguments.get("edges")]))
+    if size > 8 * 1024 * 1024:
+        raise ImportRefused("INVALID_CONTENT", f"nodes and edges have {size:,} bytes; the limit is 8 MiB")
+
+
+def _from_content(document: dict[str, Any], known: Stored | None) -> _Wanted:
+    """A V1 file as it is. A key that is known keeps its id, whatever the file says."""
+    made = dict(document)
+    kept = known.id if known is not None else None
+    if kept is not None or "workflowId" not in made:
+        made["workflowId"] = kept or str(uuid.uuid4())
+    return _Wanted(made, None)
+
+
+def _from_parts(key: str, arguments: dict[str, Any], known: Stored | None) -> _Wanted:
+    workflow_id = (known.id if known is not None else None) or str(uuid.uuid4())
+    home = uuid.UUID(workflow_id)
+    before = {}
+    if known is not None and known.file is not None:
+        definition = known.file.data.get("definition")
+        listed = definition.get("nodes") if isinstance(definition, dict) else None
+        before = {node.get("nodeId"): node for node in listed or () if isinstance(node, dict)}
+    ids: dict[str, str] = {}
+    nodes: list[dict[str, Any]] = []
+    for number, raw in enumerate(_objects(arguments["nodes"], "nodes")):
+        node_key, node_type = raw.get("key"), raw.get("nodeType")
+        for field, value in (("key", node_key), ("nodeType", node_type)):
+            if not isinstance(value, str) or not value:
+                raise ImportRefused("MISSING_FIELDS", f"nodes[{number}] has no {field}: a text is needed")
+        if node_key in ids:
+            raise ImportRefused("DUPLICATE_NODE_KEY", f"nodes[{number}]: the key {quoted(node_key)} is used twice")
+        ids[str(node_key)] = node_id = str(uuid.uuid5(home, f"node {node_key}"))
+        made: dict[str, Any] = {"nodeId": node_id, "nodeType": node_type, "name": raw.get("name") or node_key}
+        position = raw.get("position") or before.get(node_id, {}).get("position")
+        if position is not None:
+            made["position"] = position
+        nodes.append({**made, "config": raw.get("config") or {}})
+    edges = [
+        _edge(number, raw, ids, home, nodes)
+        for number, raw in enumerate(_objects(arguments.get("edges") or [], "edges"))
+    ]
+    places = positions([node["nodeId"] for node in nodes], [(e["sourceNode"], e["targetNode"]) for e in edges])
+    for node in nodes:
+        node.setdefault("position", places[node["nodeId"]])
+    made = dict(known.file.data) if known is not None and known.file is not None else {"isTemplate": True}
+    made |= {
+        "workflowId": workflow_id,
+        "name": arguments["name"].strip(),
+        "definition": {"nodes": nodes, "edges": edges},
+    }
+    if arguments.get("description") is not None:
+        made["description"] = arguments["description"]
+    return _Wanted(made, ids)
+
+
+def _objects(value: Any, name: str) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(item, dict) for item in value):
+        raise ImportRefused("INVALID_CONTENT", f"{name} is not an array of objects")
+    return value
+
+
+def _edge(
+    number: int, raw: dict[str, Any], ids: dict[str, str], home: uuid.UUID, nodes: list[dict[str, Any]]
+) -> dict[str, Any]:
+    fields = ("sourceKey", "sourcePort", "targetKey", "targetPort")
+    missing = [field for field in fields if not isinstance(raw.get(field), str) or not raw[field]]
+    if missing:
+        known = ", ".join(map(str, list(raw)[:8]))
+        raise ImportRefused("MISSING_FIELDS", f"edges[{number}] has no {', '.join(missing)} (it has {known})")
+    for field in ("sourceKey", "targetKey"):
+        if raw[field] not in ids:
+            named = next((k for k, i in ids.items() if i == raw[field]), None) or next(
+                (key for key, node in zip(ids, nodes, strict=True) if node["name"] == raw[field]), None
+            )
+            close = [named] if named else closest(raw[field], ids)
+            meant = f"; did you mean {quoted(close[0])}?" if close else ""
+            raise ImportRefused(
+                "UNKNOWN_NODE_KEY", f"edges[{number}].{field}: there is no node of the key {quoted(raw[field])}: edges "
+                f"use node keys, not names or ids{meant}", candidates=close,
+            )  # fmt: skip
+    return {
+        "edgeId": str(uuid.uuid5(home, "edge " + json.dumps([raw[field] for field in fields]))),
+        "sourceNode": ids[raw["sourceKey"]], "sourcePort": raw["sourcePort"], "targetNode": ids[raw["targetKey"]],
+        "targetPort": raw["targetPort"],
+    }  # fmt: skip
+
+
+def _store(sources: Sources, key: str, known: Stored | None, wanted: _Wanted) -> Answer:
+    file = read_workflow(wanted.document)
+    report = validate_file(file, sources.registry, workflow_names=sources.folder.names() | {key})
+    if not report.valid:
+        first = report.errors[0]
+        raise ImportRefused(
+            "VALIDATION_FAILED", f"{len(report.errors)} errors; the first: {first.path}: {first.message}",
+            report=report,
+            **({"node_ids": wanted.node_ids} if wanted.node_ids else {}),
+        )  # fmt: skip
+    outcome = "created"
+    if known is not None:
+        outcome = "unchanged" if known.hash == content_hash(wanted.document) else "updated"
+    if outcome != "unchanged":
+        now = iso_time(now_micros())
+        document = wanted.document | {"updatedAt": now}
+        document["createdAt"] = (known.time("createdAt") if known is not None else None) or now
+        if known is None and isinstance(wanted.document.get("createdAt"), str):
+            document["createdAt"] = wanted.document["createdAt"]
+        try:
+            sources.folder.write(key, document)
+        except StepwellError as error:
+            raise ImportRefused("WRITE_FAILED", error.message) from None
+    made: Answer = {
+        "workflow_id": file.id, "outcome": outcome, "source_path": f"{FOLDER}/{key}/{FILE}",
+        "warnings": [f"{finding.path}: {finding.message}" for finding in report.warnings][:50],
+    }  # fmt: skip
+    if wanted.node_ids is not None:
+        made |= {"node_ids": wanted.node_ids, "validation": bounded_report(report.to_dict())}
+    return made

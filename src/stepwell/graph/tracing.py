@@ -1,0 +1,152 @@
+"""`tools/get_execution_trace`: what a run did, as compact text, of Python and graph workflows alike."""
+
+import json
+from collections import Counter
+from typing import Any
+
+from stepwell.errors import InvalidArgument, RunNotFound, StepwellError
+from stepwell.graph.answers import Answer, Sources
+from stepwell.graph.budget import MAX_ANSWER_BYTES, bounded, preview
+from stepwell.graph.executions import ENDED, NodeRecord
+from stepwell.graph.inspect_executions import load_execution
+from stepwell.store.journal import RunFilter
+
+MODES = ("summary", "tool_calls", "detail")
+_PAGE = 200
+_ROOM = MAX_ANSWER_BYTES - 1_000
+_STATUSES = {
+    "completed": "success", "failed": "failure", "skipped": "rejected", "running": "pending", "ready": "pending",
+    "waiting": "pending",
+}  # fmt: skip
+
+
+def get_execution_trace(sources: Sources, arguments: dict[str, Any]) -> Answer:
+    """The trace of a run.
+
+    Args:
+        arguments: `trace_key` (`conversation_id:turn`, turns count from 1) or `archive_ref` (a run's id), and `mode`:
+            `summary` (counts and tool names), `tool_calls` (each call with its arguments) or `detail` (with results).
+    """
+    mode = arguments.get("mode") or "summary"
+    if mode not in MODES:
+        return {"content": "", "found": False, "error": f"mode {mode!r:.40} is not one of {', '.join(MODES)}"}
+    try:
+        run_id = _run_id(sources, arguments)
+        if run_id is None:
+            return {"content": "", "found": False, "unavailable_reason": "not_available"}
+        execution = load_execution(sources, run_id)
+    except RunNotFound:
+        return {"content": "", "found": False, "unavailable_reason": "not_available"}
+    except StepwellError as error:
+        return {"content": "", "found": False, "error": error.message, **({"hint": error.hint} if error.hint else {})}
+    lines = _head(execution.run, execution.nodes)
+    calls = [record for record in execution.nodes if record.kind == "tool"]
+    if mode == "summary":
+        lines += _summary(execution.nodes, calls)
+    else:
+        shown = calls if mode == "tool_calls" else [r for r in execution.nodes if r.status not in ("waiting", "ready")]
+        lines += _within([_call(record, with_result=mode == "detail") for record in shown], len("\n".join(lines)))
+        if not shown:
+            lines.append("no tool was called" if mode == "tool_calls" else "no node ran")
+    return {"content": "\n".join(lines), "found": True}
+
+
+def _run_id(sources: Sources, arguments: dict[str, Any]) -> str | None:
+    if sources.runs is None:
+        raise InvalidArgument("no runs can be read here")
+    reference, key = arguments.get("archive_ref"), arguments.get("trace_key")
+    if bool(reference) == bool(key):
+        raise InvalidArgument("give trace_key or archive_ref, one of them", argument="trace_key")
+    if reference:
+        return str(reference).removeprefix("run:")
+    session, colon, turn = str(key).rpartition(":")
+    if not colon or not session or not turn.isascii() or not turn.isdecimal():
+        raise InvalidArgument(
+            f"trace_key {str(key)!r:.80} is not session_id:turn", hint="e.g. 0197…:2; turns count from 1",
+            argument="trace_key",
+        )  # fmt: skip
+    which = RunFilter(conversation_id=session)
+    position = sources.runs.count(which) - int(turn)  # the list is newest first
+    if int(turn) < 1 or position < 0:
+        return None
+    cursor = None
+    while True:
+        page, cursor = sources.runs.list(which, limit=_PAGE, cursor=cursor)
+        if position < len(page):
+            report = page[position][0]
+            return str(report.run_id)
+        position -= len(page)
+        if cursor is None:
+            return None
+
+
+def _head(run: Any, nodes: list[NodeRecord]) -> list[str]:
+    status = "interrupted" if run.interrupted else run.status
+    took = f" in {run.duration_ms / 1000:.2f} s" if run.duration_ms is not None else ""
+    lines = [f"run {run.run_id} of {preview(run.entrypoint, chars=120)}: {status}{took}"]
+    counted = Counter(record.status for record in nodes)
+    if counted:
+        lines.append("nodes: " + ", ".join(f"{count} {name}" for name, count in sorted(counted.items())))
+    if run.tokens:
+        lines.append(f"tokens: {run.tokens.get('total', 0)}")
+    if run.error is not None:
+        where = f" in {run.error['node']}" if run.error.get("node") else ""
+        message = preview(str(run.error.get("message", "")).partition("\n")[0], chars=300)
+        lines.append(f"error{where}: {run.error.get('type')}: {message}")
+    elif run.status not in ENDED:
+        lines.append("the run has not ended")
+    return lines
+
+
+def _summary(nodes: list[NodeRecord], calls: list[NodeRecord]) -> list[str]:
+    lines = []
+    failed = [record for record in nodes if record.status == "failed"]
+    for record in failed[:5]:
+        error = record.error or {}
+        message = preview(str(error.get("message", record.reason or "")).partition("\n")[0], chars=160)
+        lines.append(
+            f"failed: {record.node_id} {_shown(record.name)}: {error.get('code') or error.get('type')}: {message}"
+        )
+    if len(failed) > 5:
+        lines.append(f"… and {len(failed) - 5} more failed nodes: workflow_inspect get_execution shows them")
+    tools = Counter(_shown(record.name) for record in calls)
+    if tools:
+        shown = ", ".join(f"{name} ×{count}" for name, count in tools.most_common(30))
+        lines.append(f"tools: {shown}" + (f" and {len(tools) - 30} more" if len(tools) > 30 else ""))
+        lines.append("mode=tool_calls shows each call")
+    else:
+        lines.append("no tool was called")
+    return lines
+
+
+def _call(record: NodeRecord, *, with_result: bool) -> str:
+    status = "cancelled" if record.reason == "cancelled" else _STATUSES[record.status]
+    took = f" {record.duration_ms:.0f} ms" if record.duration_ms is not None else ""
+    line = f"{record.node_id} {_shown(record.name)} {status}{took}"
+    if record.input not in (None, {}):
+        line += f" {_json(bounded(record.input, 400 if with_result else 700))}"
+    if record.error is not None:
+        line += f"\n  ! {preview(str(record.error.get('message', '')), chars=300)}"
+    if with_result and record.output is not None:
+        line += f"\n  = {_json(bounded(record.output, 700))}"
+    return line
+
+
+def _within(lines: list[str], used: int) -> list[str]:
+    """As many lines as the budget allows, and how many were left out."""
+    kept: list[str] = []
+    for number, line in enumerate(lines):
+        used += len(line.encode("utf-8", "replace")) + 1
+        if used > _ROOM and number:
+            left = len(lines) - number
+            return [*kept, f"… {left} more were left out: workflow_inspect get_execution shows single nodes"]
+        kept.append(line)
+    return kept
+
+
+def _shown(name: str) -> str:
+    return str(preview(name, chars=60)).replace("\n", " ")
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
