@@ -114,7 +114,8 @@ _GRANT = _object(
 )  # fmt: skip
 _STANDING = _object(
     {
-        "alias": _TEXT, "project_id": _TEXT, "state": {"enum": ["unchecked", "active", "pending", "wrong"]},
+        "alias": _TEXT, "project_id": _TEXT,
+        "state": {"enum": ["unchecked", "active", "pending", "wrong", "unpublished", "differs"]},
         "problem": _OPTIONAL, "grants": _GRANT, "their_alias": _OPTIONAL,
         "granted": {"anyOf": [_GRANT, {"type": "null"}]},
     }

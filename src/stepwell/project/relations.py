@@ -237,7 +237,8 @@ class Standing(NamedTuple):
     """How a relation stands: what this side declares, and what was found on the other.
 
     `state` is `unchecked` without a folder, `active` if both sides declare it, else `pending` or `wrong`, and
-    `problem` says why. `back` is the other side's declaration.
+    `problem` says why; a server may have no (`unpublished`) or another declaration (`differs`) than the manifest.
+    `back` is the other side's declaration.
     """
 
     relation: Relation

@@ -19,7 +19,7 @@ import stepwell
 from stepwell.errors import InternalError, OriginRefused, RequestTooLarge, StepwellError
 from stepwell.server import logs
 from stepwell.server.problem import of_http, of_validation, problem
-from stepwell.server.routes import accounts, health, knowledge, projects, storage, streams, workbench
+from stepwell.server.routes import accounts, health, knowledge, projects, related, storage, streams, workbench
 from stepwell.server.services import Services
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
@@ -30,7 +30,7 @@ _HEADERS = [
     (b"x-frame-options", b"DENY"),
     (b"cache-control", b"no-store"),
 ]
-ROUTES = (health, accounts, projects, storage, streams, knowledge, workbench)
+ROUTES = (health, accounts, projects, storage, streams, knowledge, related, workbench)
 
 
 def create_app(held: Services, *, loopback_only: bool = False, origins: Sequence[str] = ()) -> FastAPI:

@@ -73,7 +73,7 @@ class Grant(NamedTuple):
         """The grant as a manifest has it."""
         made: dict[str, Any] = {}
         for need, rule in self.rules.items():
-            table, _, name = need.rpartition(".")
+            table, _, name = need.value.rpartition(".")  # plain text: keys of JSON
             (made.setdefault(table, {}) if table else made)[name] = rule.to_dict()
         return made
 

@@ -20,20 +20,25 @@ class UnavailableBackend:
         self._problem = problem
         self._hint = hint or "set STEPWELL_SERVER_URL and STEPWELL_SERVER_KEY, or run `stepwell login URL`"
 
-    def _refuse(self) -> NoReturn:
+    def refuse(self) -> NoReturn:
+        """Say what is missing.
+
+        Raises:
+            StorageUnavailable: always.
+        """
         what = f"the {self._location} storage location is not connected"
         raise StorageUnavailable(
             what if self._problem is None else f"{what}: {self._problem}", hint=self._hint, location=self._location
         )
 
     async def _call(self, *_: Any, **__: Any) -> Any:
-        self._refuse()
+        self.refuse()
 
     text = read = scan = commit = lock = namespaces = clear = _call
 
     def watch(self, *_: Any, **__: Any) -> AsyncGenerator[Change, None]:
         """Refuse at once."""
-        self._refuse()
+        self.refuse()
 
     async def close(self) -> None:
         """Nothing is open."""

@@ -3,6 +3,7 @@
 import click
 
 from stepwell.cli.app import common, pass_output
+from stepwell.cli.published import publish, standings_there
 from stepwell.cli.related import check_related, related_option
 from stepwell.cli.render import Output
 from stepwell.errors import InvalidArgument, InvalidId, Kind
@@ -31,16 +32,34 @@ def list_(output: Output, related: tuple[str, ...]) -> None:
 
 @relations.command("check")
 @related_option
+@click.option("--location", type=click.Choice(["local", "server"]), default="local", show_default=True)
 @common
 @pass_output
-def check(output: Output, related: tuple[str, ...]) -> int:
-    """Like list, with exit code 5 if a relation whose folder is given is not declared on both sides."""
-    found = _standings(output, related)
+def check(output: Output, related: tuple[str, ...], location: str) -> int:
+    """Like list, with exit code 5 if a relation is not declared on both sides.
+
+    On this machine that is known of relations whose folder is given. At the server it is known of all; there a
+    relation may also not be published, or differ from the manifest.
+    """
+    if location == "server" and related:
+        raise click.UsageError("--related-project names folders of this machine: not with --location server")
+    found = standings_there(output) if location == "server" else _standings(output, related)
     _show(output, found)
-    for one in found:
-        if one.problem is not None:
-            output.talk(f"{one.relation.alias}: {one.problem}")
-    return Kind.DENIED.exit_code if any(one.state in ("pending", "wrong") for one in found) else 0
+    _explain(output, found)
+    return 0 if all(one.state in ("active", "unchecked") for one in found) else Kind.DENIED.exit_code
+
+
+@relations.command("publish")
+@common
+@pass_output
+def publish_(output: Output) -> None:
+    """Make the manifest's relations those of the project at the connected server, in force from the next access on.
+
+    Needs a maintainer of the project there; a project that the server does not know is made known to it.
+    """
+    found = publish(output)
+    _show(output, found)
+    _explain(output, found)
 
 
 @relations.command("add")
@@ -129,6 +148,12 @@ def _show(output: Output, found: "list[Standing]") -> None:
          ("it may here", lambda r: _told(r["grants"])), ("we may there", lambda r: _told(r["granted"]))],
         empty="no relations",
     )  # fmt: skip
+
+
+def _explain(output: Output, found: "list[Standing]") -> None:
+    for one in found:
+        if one.problem is not None:
+            output.talk(f"{one.relation.alias}: {one.problem}")
 
 
 def _told(grant: "dict[str, Any] | None") -> str:
