@@ -15,10 +15,12 @@ _PUBLIC = {
     "StepwellError": "stepwell.errors",
     "TokenReport": "stepwell.usage.report",
     "TokenUsage": "stepwell.authoring.executor",
+    "create_tool_approval_gate": "stepwell.authoring.toolbox",
     "load_project": "stepwell.project.loader",
     "load_settings": "stepwell.settings",
     "node": "stepwell.authoring.decorators",
     "parse_conversation_input": "stepwell.conversation.inputs",
+    "tool": "stepwell.tools.declaration",
     "workflow": "stepwell.authoring.decorators",
 }
 
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
     from stepwell.authoring.executor import Entrypoint as Entrypoint
     from stepwell.authoring.executor import Executor as Executor
     from stepwell.authoring.executor import TokenUsage as TokenUsage
+    from stepwell.authoring.toolbox import create_tool_approval_gate as create_tool_approval_gate
     from stepwell.conversation.inputs import parse_conversation_input as parse_conversation_input
     from stepwell.errors import StepwellError as StepwellError
     from stepwell.project.loader import load_project as load_project
     from stepwell.runtime.host import Host as Host
     from stepwell.settings import load_settings as load_settings
     from stepwell.storage.entry import MISSING as MISSING
+    from stepwell.tools.declaration import tool as tool
     from stepwell.usage.report import TokenReport as TokenReport
 
 

@@ -1,7 +1,7 @@
 """`Context`: what a run offers to its workflow and nodes."""
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -10,12 +10,14 @@ from stepwell.authoring.cancellation import Cancellation
 from stepwell.authoring.models import Llm, Models
 from stepwell.authoring.output import Output, OutputSession
 from stepwell.authoring.threads import current_bridge
+from stepwell.authoring.toolbox import Toolbox, ToolServices
 from stepwell.conversation.state import Conversation, NoConversation
 from stepwell.errors import InvalidArgument, RunClosed
 from stepwell.files.run_files import RunFiles
 from stepwell.knowledge import Knowledge, knowledge_of
 from stepwell.storage.location import Storage
 from stepwell.storage.scopes import ScopedKeyValue
+from stepwell.tools.declaration import Tool
 from stepwell.usage.totals import NoTokenUsage, TokenUsage
 
 T = TypeVar("T")
@@ -31,7 +33,7 @@ class ProjectInfo(NamedTuple):
     folder: Path
 
 
-class RunServices(OutputSession, Protocol):
+class RunServices(OutputSession, ToolServices, Protocol):
     """What a context needs from its run."""
 
     def background(self, coroutine: Coroutine[Any, Any, Any], name: str | None) -> "asyncio.Task[Any]":
@@ -57,6 +59,8 @@ class Parts(NamedTuple):
     cancelled: Cancellation
     services: RunServices
     models: Models
+    runs: Any = None
+    tools: Mapping[str, Tool] = {}
 
 
 class Context:
@@ -136,9 +140,20 @@ class Context:
         return Llm(parts.models.connection(name), parts.services, parts.token_usage)
 
     @property
+    def tools(self) -> Toolbox:
+        """The executor's tools: `await ctx.tools.call("delete_file", path=…)`; `approval()` asks a person."""
+        parts = self._open()
+        return Toolbox(self, parts.tools, parts.services)
+
+    @property
     def files(self) -> RunFiles:
         """Attachments and artifacts, by reference."""
         return self._open().files
+
+    @property
+    def runs(self) -> Any:
+        """The project's runs: `get`, `list`, `count`, `all_events` (these read files: call them in a thread)."""
+        return self._open().runs
 
     @property
     def cancelled(self) -> Cancellation:

@@ -8,6 +8,7 @@ from stepwell.authoring.decorators import Workflow
 from stepwell.authoring.schema import is_any, json_schema, validate
 from stepwell.errors import EntrypointNotFound, ExecutorInvalid, InputInvalid, StepwellError
 from stepwell.jsontext import decode_untrusted
+from stepwell.tools.declaration import tool_of
 
 PROJECT_TYPES = ("workflow", "conversation")
 _BUILT_IN = (str, int, float, bool, list, dict)
@@ -113,6 +114,7 @@ class Executor:
         default_entrypoint: id of the one that runs when none is named.
         entrypoints: at least one, with unique ids.
         conversation: the conversation's declaration.
+        tools: functions decorated with `@tool`, each with a name of its own.
         workflow, create_input, token_usage: the short form with one entrypoint `main`.
 
     Raises:
@@ -126,6 +128,7 @@ class Executor:
         default_entrypoint: str | None = None,
         entrypoints: Sequence[Entrypoint] = (),
         conversation: Conversation | None = None,
+        tools: Sequence[Any] = (),
         workflow: Workflow | None = None,
         create_input: Callable[..., Any] | None = None,
         token_usage: TokenUsage | None = None,
@@ -137,9 +140,13 @@ class Executor:
             project_type = "conversation" if conversation is not None and conversation.enabled else "workflow"
         self.project_type: str = project_type
         self.conversation = conversation or (Conversation() if project_type == "conversation" else None)
+        declared = [tool_of(tool) for tool in tools]
+        self.tools = {tool.name: tool for tool in declared}
         self.entrypoints = {point.id: point for point in points}
         self.default_entrypoint = default_entrypoint or (points[0].id if points else "")
         problems = self._problems(points)
+        if len(self.tools) != len(declared):
+            problems.append("two tools have the same name")
         if problems:
             raise ExecutorInvalid("the executor is declared wrongly: " + "; ".join(problems), problems=problems)
 

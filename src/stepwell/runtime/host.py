@@ -16,6 +16,7 @@ from stepwell.llm.pool import ModelPool
 from stepwell.project.loader import Project
 from stepwell.project.manifest import Manifest
 from stepwell.redaction import Redactor
+from stepwell.runtime.approvals import Approvals
 from stepwell.runtime.related import NO_FOLDERS, Folders
 from stepwell.runtime.replay import history_of
 from stepwell.runtime.report import Report
@@ -79,6 +80,10 @@ class Host:
         if isinstance(self._server, ServerStores):
             self._server.introduce(manifest.project_id, manifest.name)
         return self._server
+
+    def approvals(self, project_id: str) -> Approvals:
+        """What a project's runs ask people for: list, show, approve, deny; and the modes of its tools."""
+        return Approvals(self, project_id)
 
     def runs(self, project_id: str) -> Runs:
         """The runs of a project: list, show, cancel, delete."""

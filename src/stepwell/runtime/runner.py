@@ -24,6 +24,7 @@ from stepwell.runtime.replay import History
 from stepwell.runtime.report import Report, closing_of, report_of
 from stepwell.runtime.server_related import ServerRelated
 from stepwell.runtime.session import OnEvent, RunSession
+from stepwell.runtime.waiting import RunReleased
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.location import Storage
 from stepwell.store.entries import Domain, Source
@@ -113,7 +114,7 @@ async def start(host: "Host", project: Project, request: RunRequest, ticket: Tic
             await _record_start(project, request, session)
         else:
             session.emit("run.resumed")
-            await session.recording.write({"cancel_requested": 0})
+            await session.recording.write({"cancel_requested": 0, "status": "running"})
     except BaseException:
         journal.locks().release(ticket)
         raise
@@ -183,16 +184,28 @@ async def _supervise(
             outcome = _outcome_of(work, session)
         await session.cancel_background()
         if session.broken is not None:
+            if isinstance(session.broken, RunReleased):
+                return await _release(journal, session)
             with contextlib.suppress(StepwellError):  # what was done until then is done, and is kept if possible
                 await session.flush()
             raise session.broken
         with contextlib.suppress(StepwellError):
             await usage.close()
+            await session.waiting.withdraw()
         return await _close(host, project, request, session, usage, outcome)
     finally:
         session.close()
         work.cancel()
         journal.locks().release(ticket)
+
+
+async def _release(journal: Journal, session: RunSession) -> Report:
+    """Leave a run that only waits for a person; whoever answers resumes it."""
+    session.emit_waiting()
+    await session.recording.write({"status": "waiting_input"})
+    row = journal.get(session.run_id)
+    assert row is not None  # noqa: S101  (just written)
+    return report_of(row)
 
 
 async def _until_done(work: "asyncio.Task[Any]", session: RunSession, journal: Journal) -> None:
@@ -338,6 +351,7 @@ def _context(
         Parts(
             request.run_id, info, request.entrypoint.id, request.conversation_id, storage, conversation, usage,
             files, session.cancelled, session, Models(host.models, manifest.providers, files.read),
+            host.runs(manifest.project_id), project.executor.tools,
         )
     )  # fmt: skip
 

@@ -77,6 +77,10 @@ class Runs:
         position = json.dumps([rows[limit - 1].created_at, rows[limit - 1].id]).encode()
         return items, base64.urlsafe_b64encode(position).decode().rstrip("=")
 
+    def count(self, which: RunFilter) -> int:
+        """How many runs there are."""
+        return self._journal.count(which)
+
     async def events(self, run_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
         """A run's events behind sequence `after`; with `follow`, on to its end, live from any process."""
         self.row(run_id)
@@ -93,7 +97,7 @@ class Runs:
                 return
             else:
                 row_now = self.row(run_id)
-                if row_now.status in ENDED or self._is_interrupted(row_now):
+                if row_now.status in ENDED or self._has_no_process(row_now):
                     if not self._journal.events(run_id, after=after, limit=1):
                         return
                     continue
@@ -129,6 +133,7 @@ class Runs:
         event = EventRow(history.last_seq + 1, now, "run.cancelled", encode(data))
         changes = {"status": "cancelled", "ended_at": now, "cancel_requested": 1, "report": encode(closing)}
         await asyncio.wrap_future(self._journal.append(run_id, (event,), changes))
+        await asyncio.wrap_future(self._journal.approvals.withdraw(run_id))
 
     async def delete(self, run_id: str) -> int:
         """Delete a run, its events and its files; returns how many files there were.
@@ -149,9 +154,13 @@ class Runs:
 
     def _is_interrupted(self, row: RunRow) -> bool:
         """True if the run should be executing and no process holds its lock."""
-        if row.status in ENDED or row.status == "queued":
+        if row.status in ENDED or row.status in ("queued", "waiting_input"):
             return False
-        return self._journal.locks().is_free(offset_of(f"run {row.id}"))
+        return self._has_no_process(row)
+
+    def _has_no_process(self, row: RunRow) -> bool:
+        """True if no process holds the run's lock; one that waits for a person needs none."""
+        return row.status != "queued" and self._journal.locks().is_free(offset_of(f"run {row.id}"))
 
 
 def take_run(journal: Journal, run_id: str) -> Ticket:

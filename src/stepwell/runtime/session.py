@@ -21,7 +21,9 @@ from stepwell.redaction import Redactor
 from stepwell.runtime.events import Event
 from stepwell.runtime.recording import Recording
 from stepwell.runtime.replay import History
+from stepwell.runtime.waiting import Waiting
 from stepwell.store.journal import EventRow, Journal
+from stepwell.tools.approval import ApprovalAsk, Decision
 from stepwell.usage.report import TokenReport
 
 INLINE_BYTES = 64 * 1024
@@ -29,6 +31,8 @@ OUTPUT_SECONDS = 0.04
 BREATHE_SECONDS = 0.005
 
 OnEvent = Callable[[Event], None]
+
+_NODE_ENDS = frozenset({"node.completed", "node.failed", "node.cancelled"})
 
 
 class RunSession:
@@ -56,6 +60,8 @@ class RunSession:
         self.payload: Any = None
         self.recording = Recording(run_id, journal, self.break_off)
         self.node_counts: dict[str, int] = dict(history.counts) if history else {}
+        self.active: set[str] = set()
+        self.waiting = Waiting(self, journal.approvals, redactor.value)
         self._files = files
         self._redactor = redactor
         self._subscribers: list[OnEvent] = [on_event] if on_event else []
@@ -80,7 +86,15 @@ class RunSession:
             return
         if event.startswith("node."):
             self.node_counts[event] = self.node_counts.get(event, 0) + 1
+            if event == "node.started":
+                self.active.add(data["node"])
+            elif event in _NODE_ENDS:
+                self.active.discard(data["node"])
         self._add(event, data)
+
+    def emit_waiting(self) -> None:
+        """Add the event that says that the run was released: nothing goes on until somebody answers."""
+        self._add("run.waiting", {})
 
     def emit_final(self, event: str, **data: Any) -> None:
         """Add the last event: the context is closed from here on."""
@@ -257,6 +271,20 @@ class RunSession:
     async def title_changed(self, title: str | None) -> None:
         """The conversation's title changed."""
         self.emit("title.changed", title=title)
+
+    # -- people ------------------------------------------------------------------------------------------------------
+
+    def tool_mode(self, tool: str) -> str | None:
+        """The mode that was set for a tool in this project, if any."""
+        return self.waiting.mode(tool)
+
+    async def ask(self, ask: ApprovalAsk) -> Decision:
+        """Wait for a person's answer; the run may be released meanwhile."""
+        return await self.waiting.ask(ask)
+
+    async def asked(self, decision: Decision) -> None:
+        """What was decided is done and recorded."""
+        await self.waiting.done(decision)
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 

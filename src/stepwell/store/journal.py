@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple, Protocol
 
+from stepwell.store.approvals import ApprovalStore
 from stepwell.store.file_lock import LockFile
 
 
@@ -45,6 +46,11 @@ class RunFilter(NamedTuple):
 class Journal(Protocol):
     """The journal of one project's runs. Reads are brief; writes resolve when durable."""
 
+    @property
+    def approvals(self) -> ApprovalStore:
+        """What the runs ask people for."""
+        ...
+
     def locks(self) -> LockFile:
         """Locks that say which runs have a living process."""
         ...
@@ -71,6 +77,10 @@ class Journal(Protocol):
 
     def list(self, which: RunFilter, *, before: tuple[int, str] | None, limit: int) -> "list[RunRow]":
         """Runs, newest first, older than `before` = (created_at, id)."""
+        ...
+
+    def count(self, which: RunFilter) -> int:
+        """How many runs there are."""
         ...
 
     def delete(self, run_id: str) -> "Future[bool]":

@@ -9,6 +9,7 @@ from typing import Any
 from stepwell.errors import RunStateConflict
 from stepwell.store.file_lock import LockFile
 from stepwell.store.journal import EventRow, RunFilter, RunRow
+from stepwell.store.sqlite_approvals import SqliteApprovals, create_tables
 from stepwell.store.sqlite_file import FileFacts, SqliteFile
 from stepwell.store.sqlite_writer import GroupWriter
 
@@ -52,7 +53,7 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS = (_create,)
+MIGRATIONS = (_create, create_tables)
 
 
 class SqliteJournal:
@@ -65,6 +66,7 @@ class SqliteJournal:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.file = SqliteFile(path, MIGRATIONS)
         self._writer = GroupWriter(self.file.transaction, "stepwell-journal")
+        self.approvals = SqliteApprovals(self.file, self._writer)
 
     def locks(self) -> LockFile:
         """Locks that say which runs have a living process."""
@@ -105,27 +107,24 @@ class SqliteJournal:
         return [EventRow(*row) for row in rows]
 
     def list(self, which: RunFilter, *, before: tuple[int, str] | None, limit: int) -> "list[RunRow]":
-        conditions, values = ["1"], []
-        for column, value in (
-            ("status", which.status), ("entrypoint", which.entrypoint), ("conversation_id", which.conversation_id)
-        ):  # fmt: skip
-            if value is not None:
-                conditions.append(f"{column} = ?")
-                values.append(value)
-        if which.text is not None:
-            conditions.append("(instr(label, ?) OR instr(id, ?) OR instr(coalesce(conversation_id, ''), ?))")
-            values += [which.text] * 3
+        where, values = _where(which)
         if before is not None:
-            conditions.append("(created_at, id) < (?, ?)")
-            values += before  # type: ignore[arg-type]
-        where = " AND ".join(conditions)
+            where += " AND (created_at, id) < (?, ?)"
+            values += before
         statement = f"SELECT * FROM run WHERE {where} ORDER BY created_at DESC, id DESC LIMIT ?"
         rows = self.file.read(lambda c: c.execute(statement, (*values, limit)).fetchall())
         return [RunRow(*row) for row in rows]
 
+    def count(self, which: RunFilter) -> int:
+        where, values = _where(which)
+        statement = f"SELECT count(*) FROM run WHERE {where}"
+        found: tuple[int] = self.file.read(lambda c: c.execute(statement, values).fetchone())
+        return found[0]
+
     def delete(self, run_id: str) -> "Future[bool]":
         def operation(connection: sqlite3.Connection) -> bool:
             connection.execute("DELETE FROM event WHERE run_id = ?", (run_id,))
+            connection.execute("DELETE FROM approval WHERE run_id = ?", (run_id,))
             return connection.execute("DELETE FROM run WHERE id = ?", (run_id,)).rowcount > 0
 
         return self._writer.submit(operation)
@@ -137,3 +136,18 @@ class SqliteJournal:
     def close(self) -> None:
         self._writer.close()
         self.file.close()
+
+
+def _where(which: RunFilter) -> tuple[str, list[Any]]:
+    """The condition that a filter makes, and its values."""
+    conditions, values = ["1"], []
+    for column, value in (
+        ("status", which.status), ("entrypoint", which.entrypoint), ("conversation_id", which.conversation_id)
+    ):  # fmt: skip
+        if value is not None:
+            conditions.append(f"{column} = ?")
+            values.append(value)
+    if which.text is not None:
+        conditions.append("(instr(label, ?) OR instr(id, ?) OR instr(coalesce(conversation_id, ''), ?))")
+        values += [which.text] * 3
+    return " AND ".join(conditions), values

@@ -101,6 +101,16 @@ class Tool:
             ) from None
         return {name: getattr(made, field) for name, field in self._fields.items() if field in made.model_fields_set}
 
+    def bind(self, checked: Mapping[str, Any], context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Positional and named arguments of the function, for checked ones."""
+        own = {} if self.context_parameter is None else {self.context_parameter: context}
+        return (), {**checked, **own}
+
+    @property
+    def returns(self) -> Any:
+        """The annotation of the result; None where there is none."""
+        return self._hints.get("return")
+
     def to_dict(self) -> dict[str, Any]:
         """The tool as JSON."""
         return {
@@ -161,14 +171,54 @@ def tool(function: Any = None, **options: Any) -> Any:
     return functools.partial(tool, **options) if function is None else Tool(function, **options)
 
 
+class BoundTool(Tool):
+    """Something that has its own schema and takes its arguments as one object: a node of a graph, a tool of a server.
+
+    Args:
+        name, description, schema: as the model is told.
+        function: called with the arguments.
+    """
+
+    def __init__(
+        self, name: str, description: str, schema: Mapping[str, Any], function: Callable[..., Any], **options: Any
+    ) -> None:
+        super().__init__(_bound(function), name=name, description=description or name, **options)
+        self.__dict__["schema"] = dict(schema)
+
+    def checked(self, arguments: Any) -> dict[str, Any]:
+        """The arguments, which the thing itself checks."""
+        if not isinstance(arguments, Mapping):
+            raise ToolArgumentsInvalid(f"the arguments of {self.name} are no JSON object: {arguments!r:.200}")
+        return dict(arguments)
+
+    def bind(self, checked: Mapping[str, Any], context: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """One positional argument."""
+        return (dict(checked),), {}
+
+    @property
+    def returns(self) -> Any:
+        """Not known."""
+        return None
+
+
+def _bound(function: Callable[..., Any]) -> Callable[..., Any]:
+    async def call(arguments: dict[str, Any]) -> Any:
+        made = function(arguments)
+        return await made if inspect.isawaitable(made) else made
+
+    return call
+
+
 def tool_of(given: Any) -> Tool:
-    """The tool that was given: one already, or a function with annotations and a docstring.
+    """The tool that was given: one already, something with a schema and a `call`, or a function with annotations.
 
     Raises:
         ToolInvalid: it is neither.
     """
     if isinstance(given, Tool):
         return given
+    if hasattr(given, "call") and hasattr(given, "parameters"):
+        return BoundTool(given.name, given.description, given.parameters, given.call)
     if not callable(given):
         raise ToolInvalid(f"a tool is a function, not {type(given).__name__}", hint="decorate it with @tool")
     return Tool(given)
