@@ -16,7 +16,10 @@ async def one(graphs, kind, config=None, **options):
     """Run a single node and give its outputs."""
     report = await graphs.graph({"n": (kind, config or {})}, **options)
     assert report.status == "completed", report.error
-    return report.output["outputs"]["n"]
+    output = report.output
+    if "$artifact" in output:
+        output = json.loads(graphs.host.files.read(output["$artifact"]))
+    return output["outputs"]["n"]
 
 
 async def failure(graphs, kind, config=None, **options):

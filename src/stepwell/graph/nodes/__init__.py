@@ -1,9 +1,13 @@
 """The core node types."""
 
+from stepwell.graph.nodes.approver import Approver
 from stepwell.graph.nodes.chat import ChatInput, ChatOutput
 from stepwell.graph.nodes.credential import Credential
+from stepwell.graph.nodes.entrypoints import ToolHub, WorkflowRun
 from stepwell.graph.nodes.file_ops import FileOpsHub
 from stepwell.graph.nodes.http import HttpRequest
+from stepwell.graph.nodes.mcp_hub import McpHub
+from stepwell.graph.nodes.models import Llm, LlmConfig, ReactAgent
 from stepwell.graph.nodes.python_code import PythonCode
 from stepwell.graph.nodes.retrieval import Chunker, Formatter
 from stepwell.graph.nodes.routing import ConditionRouter, ContextMerge, LlmBranch
@@ -18,5 +22,5 @@ CORE_TYPES: tuple[type, ...] = (
     ChatInput, ChatOutput, LlmBranch, ContextMerge, InputText, ReadFile, FileUpload, Chunker, Formatter,
     ConditionRouter, SmartVar, TypeCast, ToItems, Delay, Preview, Credential, HttpRequest, Subflow, BatchSubflow,
     FileOpsHub, PythonCode, KeyValueNode, KnowledgeNode, WorkflowInspect, ImportWorkflow, GetExecutionTrace,
-    ReadArtifact,
+    ReadArtifact, LlmConfig, Llm, ReactAgent, Approver, WorkflowRun, ToolHub, McpHub,
 )  # fmt: skip

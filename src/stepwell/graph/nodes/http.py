@@ -11,7 +11,7 @@ from urllib.parse import urljoin, urlsplit
 
 from pydantic import BaseModel
 
-from stepwell.errors import InvalidArgument, NodeRefused
+from stepwell.errors import InvalidArgument, NodeRefused, NodeTimeout
 from stepwell.graph.artifacts import artifact_of
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.nodes.credential import variable_of
@@ -70,8 +70,7 @@ class HttpRequest:
             content = await ctx.run.files.read(artifact_of(source))
         if inputs.credential_id:
             headers["Authorization"] = f"Bearer {_secret(inputs.credential_id)}"
-        async with asyncio.timeout(max(0.001, min(inputs.timeout_seconds, 600))):
-            answer = await _send(inputs.method, inputs.url, headers, content)
+        answer = await send_request(inputs.method, inputs.url, headers, content, inputs.timeout_seconds)
         mime = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
         emitted: dict[str, Any] = {
             "status_code": answer.status, "headers": answer.headers, "mode": inputs.mode,
@@ -93,7 +92,9 @@ class HttpRequest:
         return emitted
 
 
-class _Answer:
+class HttpAnswer:
+    """What a server answered. `headers` are by lower-case name."""
+
     def __init__(self, status: int, headers: dict[str, str], charset: str, body: bytes) -> None:
         self.status = status
         self.headers = headers
@@ -101,7 +102,28 @@ class _Answer:
         self.body = body
 
 
-async def _send(method: str, url: str, headers: dict[str, str], content: bytes | None) -> _Answer:
+async def send_request(
+    method: str, url: str, headers: dict[str, str], content: bytes | None, seconds: float
+) -> HttpAnswer:
+    """Send a request to a target that may be reached, following redirects to such targets.
+
+    Raises:
+        NodeRefused: the target is not allowed, cannot be reached, or answers too much. NodeTimeout.
+    """
+    import httpx
+
+    try:
+        async with asyncio.timeout(max(0.001, min(seconds, 600))) as limit:
+            return await _send(method, url, headers, content)
+    except TimeoutError:
+        if limit.expired():
+            raise NodeTimeout(f"{url!r:.200} did not answer within {seconds:g} s") from None
+        raise
+    except httpx.HTTPError as error:
+        raise NodeRefused(f"{url!r:.200} cannot be reached: {str(error) or type(error).__name__}") from None
+
+
+async def _send(method: str, url: str, headers: dict[str, str], content: bytes | None) -> HttpAnswer:
     import httpx
 
     first = _origin(url)
@@ -127,7 +149,7 @@ async def _send(method: str, url: str, headers: dict[str, str], content: bytes |
                 body += chunk
                 if len(body) > MAX_BODY_BYTES:
                     raise NodeRefused(f"the answer of {host} is over {MAX_BODY_BYTES:,} bytes", url=url[:200])
-            return _Answer(response.status_code, dict(response.headers), response.charset_encoding or "utf-8", body)
+            return HttpAnswer(response.status_code, dict(response.headers), response.charset_encoding or "utf-8", body)
     raise NodeRefused(f"over {MAX_REDIRECTS} redirects", url=url[:200])
 
 
