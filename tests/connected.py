@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 from urllib.parse import urlsplit
 
+from tests.databases import Database
 from tests.servers import ThreadServer
 
 SECONDS = 90
@@ -86,6 +87,51 @@ def person(server: ThreadServer, name: str, home: Path, url: str | None = None) 
         assert admin.post("/users", json={"name": name}).status_code == 201
         key = admin.post("/tokens", json={"label": "test", "user": name}).json()["token"]
     return Client(home, url or server.url, key)
+
+
+class ServerProcess:
+    """`stepwell server` in a process of its own that can be killed and started again at the same address.
+
+    Args:
+        home: its data folder.
+        database: what it serves.
+    """
+
+    def __init__(self, home: Path, database: Database) -> None:
+        self._client = Client(home)
+        self._dsn = database.dsn
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self._port}"
+        told = self.start()
+        self.key: str = told["admin_key"]
+
+    def start(self) -> dict[str, Any]:
+        """Start it; gives what it prints when it is ready."""
+        self.process = subprocess.Popen(
+            self._client.command("server", "--json", "--port", str(self._port), "--log-level", "warning"),
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+            env=os.environ | self._client.environment | {"STEPWELL_DATABASE_URL": self._dsn},
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        told: dict[str, Any] = json.loads(self.process.stdout.readline())
+        return told
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self.process.kill()
+        self.process.wait(timeout=10)
+
+    def stop(self) -> int:
+        """End it as a service manager does; gives its exit code."""
+        self.process.terminate()
+        return self.process.wait(timeout=20)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
 
 
 class Wire:

@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from stepwell.cli.remote import Server
+
 ROLES = click.Choice(["guest", "developer", "maintainer", "owner"])
 
 
@@ -92,9 +94,9 @@ def members() -> None:
 @pass_output
 def list_members(output: Output, project_id: str | None) -> None:
     """List the members and their roles."""
-    path = _members(output, project_id)
+    server, path = _members(output, project_id)
     output.items(
-        server_of(output).ask("GET", path)["items"],
+        server.ask("GET", path)["items"],
         [("name", lambda m: m["name"]), ("role", lambda m: m["role"])], empty="no members",
     )  # fmt: skip
 
@@ -107,8 +109,8 @@ def list_members(output: Output, project_id: str | None) -> None:
 @pass_output
 def set_member(output: Output, name: str, role: str, project_id: str | None) -> None:
     """Give the user NAME a role in the project."""
-    path = f"{_members(output, project_id)}/{quote(name, safe='')}"
-    output.data(server_of(output).ask("PUT", path, {"role": role}), f"{name} is {role}")
+    server, path = _members(output, project_id)
+    output.data(server.ask("PUT", f"{path}/{quote(name, safe='')}", {"role": role}), f"{name} is {role}")
 
 
 @members.command("remove")
@@ -119,9 +121,9 @@ def set_member(output: Output, name: str, role: str, project_id: str | None) -> 
 @pass_output
 def remove_member(output: Output, name: str, project_id: str | None, yes: bool) -> None:
     """Take the role of the user NAME away."""
-    path = f"{_members(output, project_id)}/{quote(name, safe='')}"
+    server, path = _members(output, project_id)
     confirm(yes, f"remove {name} from the project?")
-    server_of(output).ask("DELETE", path)
+    server.ask("DELETE", f"{path}/{quote(name, safe='')}")
     output.data({"name": name, "removed": True}, f"removed {name}")
 
 
@@ -175,12 +177,18 @@ def revoke_token(output: Output, token_id: str) -> None:
     output.data({"id": token_id, "revoked": True}, f"revoked {token_id}")
 
 
-def _members(output: Output, project_id: str | None) -> str:
+def _members(output: Output, project_id: str | None) -> "tuple[Server, str]":
+    """The project's server (the one its manifest names, unless the environment does), and the members' path there."""
     from stepwell.identifiers import check_project_id
     from stepwell.project.manifest import load_manifest
+    from stepwell.settings import load_settings
 
-    chosen = check_project_id(project_id) if project_id is not None else load_manifest(output.project).project_id
-    return f"/projects/{chosen}/members"
+    if project_id is not None:
+        return server_of(output), f"/projects/{check_project_id(project_id)}/members"
+    manifest = load_manifest(output.project)
+    settings = load_settings(project=manifest.settings)
+    url = settings.server_url if settings.origin("server_url") == "project manifest" else None
+    return server_of(output, url), f"/projects/{manifest.project_id}/members"
 
 
 def _password() -> str:
