@@ -218,7 +218,8 @@ def _responses(step: Json, body: Json) -> tuple[Any, list[tuple[str | None, Any]
     begun = whole | {"status": "in_progress", "output": [], "usage": None}
     events: list[Json] = [{"type": "response.created", "response": begun}]
     for index, item in enumerate(output):
-        open_item = {**item, "status": "in_progress", **({"content": []} if item["type"] == "message" else {})}
+        empty_part = {"content": []} if item["type"] == "message" else {"arguments": ""}
+        open_item = {**item, "status": "in_progress", **empty_part}
         events.append({"type": "response.output_item.added", "output_index": index, "item": open_item})
         if item["type"] == "message":
             place = {"item_id": item["id"], "output_index": index, "content_index": 0}

@@ -1,10 +1,11 @@
 """`Context`: what a run offers to its workflow and nodes."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from stepwell.authoring.agent import Agent, AgentParts, Limits
 from stepwell.authoring.calls import current_frame
 from stepwell.authoring.cancellation import Cancellation
 from stepwell.authoring.models import Llm, Models
@@ -61,6 +62,7 @@ class Parts(NamedTuple):
     models: Models
     runs: Any = None
     tools: Mapping[str, Tool] = {}
+    entrypoints: Mapping[str, Any] = {}
 
 
 class Context:
@@ -139,6 +141,38 @@ class Context:
         parts = self._open()
         return Llm(parts.models.connection(name), parts.services, parts.token_usage)
 
+    def agent(
+        self,
+        *,
+        tools: Iterable[Any] | None = None,
+        llm: Any = None,
+        system: str | None = None,
+        max_turns: int = 20,
+        max_tokens: int | None = None,
+        output: Any = None,
+        name: str = "agent",
+        **settings: Any,
+    ) -> Agent:
+        """A loop of model and tools, as a node: `result = await ctx.agent(tools=[look_up]).run("How is Bern?")`.
+
+        Args:
+            tools: tools, functions, or names of the executor's tools; all of the executor's without. Disabled ones are
+                left out.
+            llm: the model, as for `ctx.llm`.
+            system: the system prompt.
+            max_turns: the most calls of the model.
+            max_tokens: the most tokens of all turns together; it is looked at before each turn.
+            output: a type; the result's `output` is a value of it.
+            name: of the node, and of the output item that its text is streamed to.
+            **settings: for the model, such as `temperature`.
+
+        Raises:
+            ProviderInvalid, ToolNotFound, ToolInvalid, InvalidArgument
+        """
+        limits = Limits(max_turns, max_tokens)
+        offered = self.tools.offered(tools)
+        return Agent(AgentParts(self, self.llm(llm), offered, system, limits, output, name, settings))
+
     @property
     def tools(self) -> Toolbox:
         """The executor's tools: `await ctx.tools.call("delete_file", path=…)`; `approval()` asks a person."""
@@ -149,6 +183,11 @@ class Context:
     def files(self) -> RunFiles:
         """Attachments and artifacts, by reference."""
         return self._open().files
+
+    @property
+    def entrypoints(self) -> Mapping[str, Any]:
+        """The executor's entrypoints, by id."""
+        return self._open().entrypoints
 
     @property
     def runs(self) -> Any:

@@ -184,6 +184,8 @@ class Toolbox:
             return ToolOutcome(result_text(await self._invoke(tool, arguments, decisions)))
         except (ReplayMismatch, RunClosed):
             raise
+        except ToolDenied as error:  # a decision and no failure: models try again after failures
+            return ToolOutcome(f"{error.message}. Do not try it again unless you are asked to.")
         except StepwellError as error:
             return ToolOutcome(error.message, True)
         except Exception as error:  # noqa: BLE001  (the tool's own failure: the model is told)

@@ -24,6 +24,8 @@ COMMANDS = {
     "knowledge": ("knowledge", "knowledge", "List, search, edit and import Knowledge documents."),
     "conversations": ("conversations", "conversations", "List, show, export, rename and delete conversations."),
     "relations": ("relations", "relations", "Declare related projects and what they may do."),
+    "tools": ("tools", "tools", "List tools and set whether their calls need approval."),
+    "approvals": ("approvals", "approvals", "List, show, approve and deny calls that wait for a person."),
     "usage": ("usage", "usage", "Show token totals."),
     "db": ("db", "db", "Look after the server's PostgreSQL database."),
     "server": ("server", "server", "Serve storage, Knowledge and accounts to other machines."),

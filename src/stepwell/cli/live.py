@@ -68,6 +68,11 @@ class Live:
         elif event.type == "progress":
             total = f"/{event.data['total']:g}" if event.data["total"] is not None else ""
             self._status(f"{event.data['done']:g}{total} {event.data['text']}")
+        elif event.type == "tool.requested" and event.data["request_id"] is not None:
+            self._clear_status()
+            self._end_line()
+            self._output.talk(f"waiting for approval of {event.data['tool']} {dumps(event.data['arguments'])}")
+            self._output.talk(f"  `stepwell approvals approve {event.data['request_id']}` (or deny)")
         elif event.type in _NODE_MARKS:
             self._node(event)
 
@@ -157,26 +162,30 @@ def execute(output: Output, project: "Project", live: Live, begin: Begin, *, tim
 
 
 async def _execute(place: Place, live: Live, begin: Begin, timeout: float | None) -> int:
-    stopped: list[int] = []
     async with Host(place.settings) as host:
-        handle = await begin(host, live.show)
+        return await show_to_end(place, live, await begin(host, live.show), timeout)
 
-        def interrupt() -> None:
-            if stopped:
-                os._exit(EXIT_INTERRUPTED)
-            stopped.append(EXIT_INTERRUPTED)
-            place.output.talk("stopping; Ctrl-C again ends it at once")
-            handle.cancel("interrupted")
 
-        def expire() -> None:
-            stopped.append(EXIT_TIMEOUT)
-            handle.cancel(f"over --timeout {timeout:g} s")
+async def show_to_end(place: Place, live: Live, handle: "RunHandle", timeout: float | None = None) -> int:
+    """Wait for a run of this process, show how it ended, and return the exit code."""
+    stopped: list[int] = []
 
-        _on_signals(interrupt)
-        timer = asyncio.get_running_loop().call_later(timeout, expire) if timeout is not None else None
-        report = await handle.report()
-        if timer is not None:
-            timer.cancel()
+    def interrupt() -> None:
+        if stopped:
+            os._exit(EXIT_INTERRUPTED)
+        stopped.append(EXIT_INTERRUPTED)
+        place.output.talk("stopping; Ctrl-C again ends it at once")
+        handle.cancel("interrupted")
+
+    def expire() -> None:
+        stopped.append(EXIT_TIMEOUT)
+        handle.cancel(f"over --timeout {timeout:g} s")
+
+    _on_signals(interrupt)
+    timer = asyncio.get_running_loop().call_later(timeout, expire) if timeout is not None else None
+    report = await handle.report()
+    if timer is not None:
+        timer.cancel()
     with contextlib.suppress(BrokenPipeError):  # the exit code still tells how the run went
         live.end(report)
     if stopped and report.status == "cancelled":

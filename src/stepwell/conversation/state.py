@@ -123,24 +123,19 @@ class Conversation:
             MessageInvalid: a field is missing or wrong.
             MessageConflict: the id belongs to a message with other content.
         """
-        checked = check_message(message)
+        return await self.append_messages((message,))
+
+    async def append_messages(self, messages: Iterable[Mapping[str, Any]]) -> ConversationSummary:
+        """Append several messages, all of them or none: a tool's call never stands there without its result.
+
+        Raises:
+            MessageInvalid, MessageConflict: as `append_message`; nothing was written.
+        """
+        checked = [check_message(message) for message in messages]
 
         async def body(tx: Transaction) -> None:
-            head = await tx.get_value(HEAD) or _new_head()
-            message_id = checked.get("id")
-            if message_id is not None:
-                known = await tx.get_value(f"{MESSAGE_ID}{message_id}")
-                if known is not None:
-                    stored = await tx.get_value(message_key(known))
-                    if {name: part for name, part in stored.items() if name != "epoch"} == checked:
-                        return
-                    raise MessageConflict(
-                        f"the message id {message_id!r} belongs to another message", id=message_id, seq=known
-                    )
-                await tx.set_value(f"{MESSAGE_ID}{message_id}", head["next"])
-            stored = checked | {"epoch": head["epoch"]} if head["epoch"] else checked
-            await tx.set_value(message_key(head["next"]), stored)
-            await tx.set_value(HEAD, head | {"next": head["next"] + 1, "count": head["count"] + 1})
+            for message in checked:
+                await _append(tx, message)
 
         await self.entries.transact(body)
         return await self.summary()
@@ -241,11 +236,27 @@ class NoConversation:
     async def _call(self, *_: Any, **__: Any) -> Any:
         self._refuse()
 
-    summary = get_value = append_message = messages = set_value = delete_value = _call
+    summary = get_value = append_message = append_messages = messages = set_value = delete_value = _call
 
     def all_messages(self) -> AsyncIterator[dict[str, Any]]:
         """Refuse at once."""
         self._refuse()
+
+
+async def _append(tx: Transaction, checked: dict[str, Any]) -> None:
+    head = await tx.get_value(HEAD) or _new_head()
+    message_id = checked.get("id")
+    if message_id is not None:
+        known = await tx.get_value(f"{MESSAGE_ID}{message_id}")
+        if known is not None:
+            stored = await tx.get_value(message_key(known))
+            if {name: part for name, part in stored.items() if name != "epoch"} == checked:
+                return
+            raise MessageConflict(f"the message id {message_id!r} belongs to another message", id=message_id, seq=known)
+        await tx.set_value(f"{MESSAGE_ID}{message_id}", head["next"])
+    stored = checked | {"epoch": head["epoch"]} if head["epoch"] else checked
+    await tx.set_value(message_key(head["next"]), stored)
+    await tx.set_value(HEAD, head | {"next": head["next"] + 1, "count": head["count"] + 1})
 
 
 def message_key(seq: int) -> str:
