@@ -136,11 +136,14 @@ class _Envelope:
             self._check_origin(headers)
             await self._app(scope, self._limited(headers, receive), answer)
         except StepwellError as error:
+            if begun:
+                raise  # too late for another answer: the connection is cut, so that nobody takes it for whole
             await problem(error, Request(scope))(scope, receive, answer)
         except Exception as error:  # noqa: BLE001  (the last line of defence; the log has it, the caller does not)
             logs.failure(request_id, error)
-            if not begun:
-                await problem(InternalError("the server failed"), Request(scope))(scope, receive, answer)
+            if begun:
+                raise
+            await problem(InternalError("the server failed"), Request(scope))(scope, receive, answer)
         finally:
             logs.request(scope, request_id, status, perf_counter() - started)
 

@@ -18,17 +18,20 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
+from time import monotonic, sleep
 from typing import IO, Any, Self
 
 import psycopg
 from psycopg import sql
 
 from stepwell.errors import SchemaTooNew, StorageUnavailable
+from stepwell.store.postgres_connections import translated
 
 _SYSTEM_USER = "stepwell-postgres"  # PostgreSQL refuses to run as root
 _SHARED_FOLDER = Path("/var/lib/stepwell")  # for root, whose own folders that user may not enter
 _SOCKET_LIMIT = 90
 _START_SECONDS = 60
+_LEFTOVER_SECONDS = 5
 
 
 class EmbeddedPostgres:
@@ -77,8 +80,7 @@ class EmbeddedPostgres:
             fcntl.flock(self._in_use, fcntl.LOCK_SH)
             if not (self.data / "PG_VERSION").exists():
                 self._initialise()
-            if not self.running():
-                self._launch()
+            self._bring_up()
             self._create_database()
 
     def stop(self) -> None:
@@ -153,6 +155,23 @@ class EmbeddedPostgres:
             fresh.rename(self.data)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+
+    def _bring_up(self) -> None:
+        """Launch the server, unless it runs. What is left of one that was killed may need a moment to go away."""
+        patience, deadline = monotonic() + _LEFTOVER_SECONDS, monotonic() + _START_SECONDS
+        while True:
+            try:
+                if not self.running():
+                    self._launch()
+                with psycopg.connect(self.admin_dsn, connect_timeout=10):
+                    return
+            except StorageUnavailable:
+                if monotonic() > patience:
+                    raise
+            except psycopg.OperationalError as error:  # it starts, or it died and is still in the process table
+                if monotonic() > deadline:
+                    raise translated(error) from None
+            sleep(0.1)
 
     def _launch(self) -> None:
         socket = self._socket_folder

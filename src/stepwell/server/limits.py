@@ -61,15 +61,18 @@ class Streams:
         self.open = 0
         self.closing = asyncio.Event()
 
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """A stream, for as long as the block lasts.
+    def admit(self) -> None:
+        """See whether another stream may be opened, before its answer begins.
 
         Raises:
             ServerBusy: there are too many, or the server is stopping.
         """
         if self.closing.is_set() or self.open >= self._most:
             raise ServerBusy("the server is stopping" if self.closing.is_set() else "too many open streams")
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A stream, for as long as the block lasts."""
         self.open += 1
         try:
             yield

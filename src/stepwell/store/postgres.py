@@ -129,7 +129,7 @@ class PostgresBackend:
         filters = {name: str(value) for name, value in given.items() if value is not None}
         values: list[Any] = list(filters.values())
         if after is not None:
-            values += [after[0], after[0], *_identity(after[1])]
+            values += [after[0], after[0], after[0], *_identity(after[1])]
         statement = sql.namespaces(list(filters), following=after is not None)
         await self._prepare()
         rows = await self._session().connections.fetch(statement, [*values, limit])
@@ -157,9 +157,20 @@ class PostgresBackend:
         own = lease if isinstance(lease, PostgresLease) else None
         token = lease if isinstance(lease, PostgresLease | LeaseToken) else None
         namespace_id = self._ids.get(ns) or await self._found(ns)
+        commit_id = commit_id or new_id()
+        key, text = writes[0] if len(writes) == 1 and not checks and token is None else ("", None)
+        if text is not None:
+            given: list[Any] = [namespace_id, commit_id, repeat, key, text, *source]
+            await self._lines.looks_taken()
+            row = await self._ordered(ns, sql.COMMIT_VALUE, given, len(text), None)
+            if row[0] == "done":
+                await self._count()
+                return Committed(row[1], row[2], {key: row[3]}, frozenset())
+            # Somebody holds the lock, or it was sent before: from here on like every other commit.
+            repeat = given[2]
         values: list[Any] = [
             namespace_id,
-            commit_id or new_id(),
+            commit_id,
             repeat,
             None if token is None else token.id,
             [check.key for check in checks],
@@ -210,10 +221,13 @@ class PostgresBackend:
         if row[0] == "conflict":
             current = dict(zip(row[3], row[4], strict=True))
             raise Conflict(f"changed since it was read: {row[3][0]!r}", keys=list(current), current=current)
+        await self._count()
+        return row
+
+    async def _count(self) -> None:
         self._commits += 1
         if self._commits % _TRIM_EVERY == 0:
             await self.trim_log()
-        return row
 
     async def _ordered(
         self, ns: Namespace, statement: str, values: list[Any], weight: int, lease: PostgresLease | None

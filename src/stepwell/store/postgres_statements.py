@@ -22,6 +22,8 @@ IN_KEYS = "key = ANY(%s)"
 COMMIT = """
 SELECT outcome, revision, at, keys, numbers, removed, holder
 FROM stepwell.commit_entries(%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"""
+COMMIT_VALUE = """
+SELECT outcome, revision, at, created FROM stepwell.commit_value(%s, %s, %s, %s, %s, %s, %s, %s, %s)"""
 IS_COMMITTED = "SELECT 1 FROM stepwell.commit_log WHERE namespace_id = %s AND commit_id = %s"
 CLEAR = """
 SELECT outcome, revision, at, keys, numbers, removed, holder
@@ -75,11 +77,12 @@ DELETE FROM stepwell.commit_log WHERE commit_id IN (
 def namespaces(columns: list[str], *, following: bool) -> str:
     """Namespaces that have entries, last written first: filtered by columns, perhaps those that follow one, limited.
 
-    Values: one a column; with `following` the time twice and the identity; the limit.
+    Values: one a column; with `following` the time three times and the identity; the limit.
     """
     conditions = ["entries > 0", *(f"{name} = %s" for name in columns)]
     if following:
+        conditions.append("minute <= %s / 60000000")
         conditions.append(f"(updated_at < %s OR (updated_at = %s AND ({IDENTITY}) > (%s, %s, %s, %s, %s)))")
     return f"""
 SELECT {IDENTITY}, revision, updated_at, entries FROM stepwell.namespace
-WHERE {" AND ".join(conditions)} ORDER BY updated_at DESC, {IDENTITY} LIMIT %s"""
+WHERE {" AND ".join(conditions)} ORDER BY minute DESC, updated_at DESC, {IDENTITY} LIMIT %s"""

@@ -71,6 +71,7 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
             since = int(last_event_id)
         backend = services(request).backend
         begin = await backend.revision(at) if since is None else max(since, 0)
+        services(request).streams.admit()
         events = _events(request, backend.watch_from(at, span, begin), begin)
         return StreamingResponse(events, media_type="text/event-stream")
 
@@ -82,6 +83,7 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
         """
         body = await body_of(request, LockBody)
         holder = Holder(body.holder.pid, body.holder.host, body.holder.run_id)
+        services(request).streams.admit()
         return StreamingResponse(_held(request, at, body.timeout, holder), media_type="application/x-ndjson")
 
     @api(router, "PUT", f"{root}/lock/{{lease}}", Role.DEVELOPER)

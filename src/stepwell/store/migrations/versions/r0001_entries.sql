@@ -11,6 +11,7 @@ CREATE TABLE stepwell.namespace (
   conversation_id text COLLATE "C" NOT NULL,
   revision bigint NOT NULL DEFAULT 0,
   updated_at bigint NOT NULL DEFAULT 0,
+  minute bigint NOT NULL DEFAULT 0,   -- of updated_at: the index on it need not change with every commit
   entries bigint NOT NULL DEFAULT 0,
   watched_until timestamptz,          -- commits are announced only while somebody watches
   lease uuid,                         -- who holds the namespace's lock
@@ -19,7 +20,7 @@ CREATE TABLE stepwell.namespace (
   lease_holder text,
   UNIQUE (project_id, domain, scope, workflow, conversation_id)
 ) WITH (fillfactor = 70);
-CREATE INDEX namespace_by_time ON stepwell.namespace (project_id, domain, scope, updated_at DESC);
+CREATE INDEX namespace_by_minute ON stepwell.namespace (project_id, domain, scope, minute DESC);
 
 CREATE TABLE stepwell.entry (
   namespace_id bigint NOT NULL REFERENCES stepwell.namespace (id),
@@ -143,11 +144,53 @@ BEGIN
   INSERT INTO stepwell.commit_log
     VALUES (p_namespace, commit_entries.revision, p_commit, commit_entries.at, commit_entries.keys, commit_entries.removed);
   UPDATE stepwell.namespace AS n SET
-    revision = commit_entries.revision, updated_at = commit_entries.at,
+    revision = commit_entries.revision, updated_at = commit_entries.at, minute = commit_entries.at / 60000000,
     entries = n.entries + fresh - cardinality(commit_entries.removed),
     lease = p_lease
   WHERE n.id = p_namespace;
   IF ns.watched_until > clock_timestamp() THEN
+    PERFORM pg_notify('stepwell', p_namespace::text);
+  END IF;
+  outcome := 'done';
+END $$;
+
+-- The commit that is made most: one value, no check, no lease. Outcome is done, or other: then commit_entries decides.
+CREATE FUNCTION stepwell.commit_value(
+  p_namespace bigint, p_commit uuid, p_repeat boolean, p_key text, p_value text,
+  p_project text, p_workflow text, p_run text, p_conversation text,
+  OUT outcome text, OUT revision bigint, OUT at bigint, OUT created bigint
+) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+  watched timestamptz;
+BEGIN
+  IF NOT p_repeat THEN
+    UPDATE stepwell.namespace AS n SET
+      revision = n.revision + 1,
+      updated_at = greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, n.updated_at + 1),
+      minute = greatest((extract(epoch FROM clock_timestamp()) * 1000000)::bigint, n.updated_at + 1) / 60000000
+      WHERE n.id = p_namespace AND n.lease IS NULL
+      RETURNING n.revision, n.updated_at, n.watched_until INTO revision, at, watched;
+  END IF;
+  IF at IS NULL THEN
+    outcome := 'other';
+    RETURN;
+  END IF;
+  INSERT INTO stepwell.entry AS e
+    VALUES (p_namespace, p_key, p_value::json, stepwell.json_type(p_value), octet_length(p_value),
+      commit_value.revision, commit_value.at, commit_value.at, p_project, p_workflow, p_run, p_conversation)
+    ON CONFLICT ON CONSTRAINT entry_pkey DO UPDATE SET
+      value = excluded.value, value_type = excluded.value_type, value_bytes = excluded.value_bytes,
+      revision = excluded.revision, updated_at = excluded.updated_at, last_project = excluded.last_project,
+      last_workflow_name = excluded.last_workflow_name, last_run_id = excluded.last_run_id,
+      last_conversation_id = excluded.last_conversation_id
+    RETURNING e.created_at INTO created;
+  IF created = at THEN
+    UPDATE stepwell.namespace AS n SET entries = n.entries + 1 WHERE n.id = p_namespace;
+  END IF;
+  INSERT INTO stepwell.commit_log
+    VALUES (p_namespace, commit_value.revision, p_commit, commit_value.at, ARRAY[p_key], '{}');
+  IF watched > clock_timestamp() THEN
     PERFORM pg_notify('stepwell', p_namespace::text);
   END IF;
   outcome := 'done';

@@ -1,0 +1,124 @@
+"""Sizes, rates, streams, hosts and origins: each limit has its own answer, and nothing accepted is lost."""
+
+import json
+from collections.abc import Iterator
+from time import monotonic, sleep
+
+import httpx
+import pytest
+
+from stepwell.server.limits import Limits
+from tests.servers import ThreadServer
+
+PROJECT = "01936d3f-6a00-7000-8000-000000000001"
+ENTRIES = f"/projects/{PROJECT}/kv/project/entries"
+
+
+@pytest.fixture
+def small() -> Iterator[ThreadServer]:
+    limits = Limits(body_bytes=10_000, requests_per_second=5, burst=30, streams=2)
+    with ThreadServer(limits=limits) as server:
+        with server.client() as admin:
+            assert admin.put(f"/projects/{PROJECT}", json={"name": "small"}).status_code == 201
+        yield server
+
+
+def test_a_body_that_is_too_large_changes_nothing(small: ThreadServer):
+    with small.client() as client:
+        assert client.put(f"{ENTRIES}/k", json="x" * 20_000).json()["code"] == "request_too_large"
+
+        def chunks() -> Iterator[bytes]:  # without a Content-Length
+            yield b'"'
+            for _ in range(20):
+                yield b"x" * 1_000
+            yield b'"'
+
+        answer = client.put(f"{ENTRIES}/k", content=chunks(), headers={"Content-Type": "application/json"})
+        assert (answer.status_code, answer.json()["code"]) == (413, "request_too_large")
+        assert client.get(f"{ENTRIES}/k").status_code == 404
+
+
+def test_too_many_requests_are_told_when_to_come_back(small: ThreadServer):
+    with small.client() as client:
+        answers = [client.get("/me") for _ in range(60)]
+        refused = [answer for answer in answers if answer.status_code == 429]
+        assert refused
+        assert all(answer.json()["code"] == "too_many_requests" for answer in refused)
+        assert all(int(answer.headers["Retry-After"]) >= 1 for answer in refused)
+
+
+def test_open_streams_are_counted(small: ThreadServer):
+    watch = f"/projects/{PROJECT}/kv/project/watch"
+    with small.client() as client, client.stream("GET", watch) as one, client.stream("GET", watch) as two:
+        kept = one.iter_lines(), two.iter_lines()  # a forgotten iterator closes its connection
+        assert [next(lines) for lines in kept] == ["retry: 500"] * 2
+        third = client.get(watch)
+        assert (third.status_code, third.json()["code"]) == (503, "server_busy")
+        assert third.headers["Retry-After"]
+        del kept
+    deadline = monotonic() + 10
+    with small.client() as client:
+        while True:
+            with client.stream("GET", watch) as again:
+                if again.status_code == 200:
+                    break
+            assert monotonic() < deadline
+            sleep(0.3)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "evil.example:80", "[::1].evil", ""])
+def test_a_name_that_was_made_to_point_here_is_refused(small: ThreadServer, host: str):
+    answer = httpx.get(f"{small.url}/healthz", headers={"Host": host})
+    assert answer.status_code in (400, 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.0.0.1:9", "[::1]:8765"])
+def test_this_machine_has_its_names(small: ThreadServer, host: str):
+    assert httpx.get(f"{small.url}/healthz", headers={"Host": host}).status_code == 200
+
+
+def test_pages_from_elsewhere_cannot_call(small: ThreadServer):
+    for origin in ("https://evil.example", "null", "http://localhost.evil.example"):
+        answer = httpx.get(f"{small.url}/readyz", headers={"Origin": origin})
+        assert (answer.status_code, answer.json()["code"]) == (403, "origin_refused")
+    assert httpx.get(f"{small.url}/readyz", headers={"Origin": small.url}).status_code == 200
+
+
+def test_answers_carry_what_browsers_and_operators_need(small: ThreadServer):
+    answer = httpx.get(f"{small.url}/healthz", headers={"X-Request-Id": "abc-1"})
+    assert answer.headers["X-Request-Id"] == "abc-1"
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Cache-Control"] == "no-store"
+    assert "server" not in answer.headers
+    forged = httpx.get(f"{small.url}/healthz", headers={"X-Request-Id": "a b\tc"})
+    assert forged.headers["X-Request-Id"] != "a b\tc"
+    text = httpx.get(f"{small.url}/metrics").text
+    assert 'stepwell_requests_total{method="GET",route="/healthz",status="200"}' in text
+    assert PROJECT not in text
+
+
+def test_a_watch_goes_on_where_it_was_cut(small: ThreadServer):
+    watch = f"/projects/{PROJECT}/kv/project/watch"
+
+    def changes(client: httpx.Client, headers: dict[str, str], count: int) -> tuple[list[tuple[str, int]], str]:
+        found, last = [], ""
+        with client.stream("GET", watch, headers=headers) as answer:
+            for line in answer.iter_lines():
+                if line.startswith("id: "):
+                    last = line.removeprefix("id: ")
+                if line.startswith("data: "):
+                    data = json.loads(line.removeprefix("data: "))
+                    assert "value" not in data
+                    found.append((data["key"], data["revision"]))
+                    if len(found) == count:
+                        return found, last
+        raise AssertionError("the stream ended")
+
+    with small.client() as client:
+        for number in range(6):
+            assert client.put(f"{ENTRIES}/k{number}", json=number).status_code == 200
+        first, last = changes(client, {"Last-Event-ID": "0"}, 3)
+        rest, _ = changes(client, {"Last-Event-ID": last}, 6 - int(last))
+        together = sorted(set(first + rest), key=lambda each: each[1])
+        assert together == [(f"k{number}", number + 1) for number in range(6)]
+        assert client.get(watch, headers={"Last-Event-ID": "x"}).status_code == 400
