@@ -154,11 +154,11 @@ def test_not_yours_and_not_there_are_the_same_answer(server: ThreadServer, keys:
 
 def test_a_route_without_a_role_fails_the_matrix():
     app = create_app(_nothing())
-    app.add_api_route("/api/v1/forgotten", lambda: {})
+    app.add_api_route("/api/v1/forgotten", dict)
     with pytest.raises(TypeError, match="/api/v1/forgotten states no role"):
         list(roles_of(app))
     with pytest.raises(KeyError):
-        RoledRoute("/x", lambda: {}).get_route_handler()  # and cannot be served
+        RoledRoute("/x", dict).get_route_handler()  # and cannot be served
 
 
 def test_a_restricted_token_is_restricted(server: ThreadServer, keys: dict[str, str]):

@@ -139,7 +139,7 @@ class _Envelope:
             if begun:
                 raise  # too late for another answer: the connection is cut, so that nobody takes it for whole
             await problem(error, Request(scope))(scope, receive, answer)
-        except Exception as error:  # noqa: BLE001  (the last line of defence; the log has it, the caller does not)
+        except Exception as error:
             logs.failure(request_id, error)
             if begun:
                 raise

@@ -9,7 +9,7 @@ from stepwell.cli.app import common, pass_output
 from stepwell.cli.confirm import confirm
 from stepwell.cli.place import Place
 from stepwell.cli.render import Output, dumps
-from stepwell.errors import Kind, StepwellError
+from stepwell.errors import EntryNotFound
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -17,12 +17,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from stepwell.storage.kv import KeyValue
-
-
-class EntryNotFound(StepwellError):
-    """`kv get` or `kv delete` of an absent key."""
-
-    code, kind = "entry_not_found", Kind.NOT_FOUND
 
 
 @click.group()
