@@ -85,3 +85,53 @@ def _settings(settings: tuple[str, ...]) -> "dict[str, dict[str, Any]]":
             value = text
         made.setdefault(node, {})[port] = value
     return made
+
+
+@click.command("due")
+@click.option("--run", "run_them", is_flag=True, help="Run them, one after the other.")
+@common
+@pass_output
+def due(output: Output, run_them: bool) -> int:
+    """Show the scheduled tasks that are due. `--run` runs them: let cron or a timer call it."""
+    import asyncio
+    from datetime import UTC, datetime
+
+    from stepwell.cli.place import Place
+    from stepwell.graph.scheduling import Schedule
+    from stepwell.project.loader import load_project
+    from stepwell.runtime.host import Host
+
+    with output.user_prints():
+        project = load_project(output.project)
+    place = Place(output)
+
+    async def work() -> "list[dict[str, Any]]":
+        async with Host(place.settings) as host:
+            schedule, now = Schedule(place.location(host.local_stores, None).kv), datetime.now(UTC)
+            if not run_them:
+                return await schedule.due(now)
+
+            async def begin(task: "dict[str, Any]") -> "dict[str, Any]":
+                from stepwell.errors import StepwellError
+                from stepwell.graph.entrypoint import PREFIX
+                from stepwell.graph.folder import WorkflowFolder
+
+                start = {"input": task.get("task_text") or task.get("params")}
+                try:
+                    key = WorkflowFolder(project.folder).get(task["workflow_id"]).key
+                    report = await (await host.start(project, f"{PREFIX}{key}", input=start)).report()
+                except StepwellError as error:
+                    return {"status": "failed", "error": error.message}
+                return {"status": report.status, "run_id": report.run_id}
+
+            return await schedule.run_due(now, begin)
+
+    with output.user_prints():
+        tasks = asyncio.run(work())
+    output.items(
+        tasks,
+        [("task", lambda t: t["id"]), ("status", lambda t: t["status"]), ("workflow", lambda t: t["workflow_id"]),
+         ("next", lambda t: t["next_run_at"][:19]), ("run", lambda t: t.get("last_run_id", ""))],
+        empty="nothing is due",
+    )  # fmt: skip
+    return 0

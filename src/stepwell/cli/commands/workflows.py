@@ -3,7 +3,7 @@
 import click
 
 from stepwell.cli.app import common, pass_output
-from stepwell.cli.commands.workflow_run import run
+from stepwell.cli.commands.workflow_run import due, run
 from stepwell.cli.place import Place
 from stepwell.cli.render import Output, dumps
 
@@ -403,3 +403,4 @@ def snapshot(output: Output, folder: str) -> int:
 
 
 workflows.add_command(run)
+workflows.add_command(due)

@@ -11,6 +11,7 @@ from stepwell.graph.nodes.models import Llm, LlmConfig, ReactAgent
 from stepwell.graph.nodes.python_code import PythonCode
 from stepwell.graph.nodes.retrieval import Chunker, Formatter
 from stepwell.graph.nodes.routing import ConditionRouter, ContextMerge, LlmBranch
+from stepwell.graph.nodes.schedule import ScheduleNode
 from stepwell.graph.nodes.storage import KeyValueNode, KnowledgeNode
 from stepwell.graph.nodes.subflows import BatchSubflow, Subflow
 from stepwell.graph.nodes.texts import FileUpload, InputText, ReadFile
@@ -23,4 +24,5 @@ CORE_TYPES: tuple[type, ...] = (
     ConditionRouter, SmartVar, TypeCast, ToItems, Delay, Preview, Credential, HttpRequest, Subflow, BatchSubflow,
     FileOpsHub, PythonCode, KeyValueNode, KnowledgeNode, WorkflowInspect, ImportWorkflow, GetExecutionTrace,
     ReadArtifact, LlmConfig, Llm, ReactAgent, Approver, WorkflowRun, ToolHub, McpHub,
+    ScheduleNode,
 )  # fmt: skip

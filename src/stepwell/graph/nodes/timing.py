@@ -5,11 +5,12 @@ import math
 import random
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
 
 from stepwell.errors import InvalidArgument
+from stepwell.graph.cron import zone_of
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.ports import AgentContext, Anything
 from stepwell.graph.registry import node_type
@@ -85,7 +86,7 @@ def seconds_of(inputs: Any, now: datetime) -> float:
     if kind == "until timestamp":
         return (_moment(inputs.target_timestamp or "", inputs.timezone) - now).total_seconds()
     if kind == "until time of day":
-        return (_next(inputs.time_of_day or "", zone(inputs.timezone), now) - now).total_seconds()
+        return (_next(inputs.time_of_day or "", zone_of(inputs.timezone), now) - now).total_seconds()
     value = float(inputs.delay_value)
     if kind == "random range":
         low, high = sorted((value, inputs.max_delay_value if inputs.max_delay_value is not None else value))
@@ -99,20 +100,6 @@ def seconds_of(inputs: Any, now: datetime) -> float:
     return float(value * unit)
 
 
-def zone(name: str) -> ZoneInfo:
-    """A time zone by its IANA name.
-
-    Raises:
-        InvalidArgument: there is none of that name.
-    """
-    try:
-        return ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgument(
-            f"there is no time zone {name!r:.60}", hint="use a name like Europe/Berlin", argument="timezone"
-        ) from None
-
-
 def _moment(text: str, zone_name: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
@@ -121,7 +108,7 @@ def _moment(text: str, zone_name: str) -> datetime:
             f"{text!r:.60} is not an ISO-8601 time", hint="write it like 2030-01-31T08:00:00+01:00",
             argument="target_timestamp",
         ) from None  # fmt: skip
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone(zone_name))
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=zone_of(zone_name))
 
 
 def _next(text: str, tz: ZoneInfo, now: datetime) -> datetime:
