@@ -24,6 +24,7 @@ from stepwell.server.services import Services
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}\Z")
 _LOCAL = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?\Z")
+_PORT = re.compile(r":\d+\Z")
 _HEADERS = [
     (b"x-content-type-options", b"nosniff"),
     (b"referrer-policy", b"no-referrer"),
@@ -33,13 +34,13 @@ _HEADERS = [
 ROUTES = (health, accounts, projects, storage, streams, knowledge, related, workbench)
 
 
-def create_app(held: Services, *, loopback_only: bool = False, origins: Sequence[str] = ()) -> FastAPI:
+def create_app(held: Services, *, hosts: Sequence[str] | None = None, origins: Sequence[str] = ()) -> FastAPI:
     """The API as an ASGI application.
 
     Args:
         held: what it works with; closed by the caller.
-        loopback_only: refuse requests that do not name a local host: they come from a page that had its name point
-            here.
+        hosts: names under which requests may come, besides local ones: others come from a page that had its name
+            point here. None allows all.
         origins: web origins that may call it from a browser, besides its own.
     """
 
@@ -60,7 +61,7 @@ def create_app(held: Services, *, loopback_only: bool = False, origins: Sequence
     app.add_exception_handler(RequestValidationError, _on_validation)
     app.add_exception_handler(HTTPException, _on_http)
     app.openapi = lambda: _document(app)  # type: ignore[method-assign]
-    app.add_middleware(_Envelope, held=held, loopback_only=loopback_only, origins=origins)
+    app.add_middleware(_Envelope, held=held, hosts=hosts, origins=origins)
     return app
 
 
@@ -106,10 +107,10 @@ def _document(app: FastAPI) -> dict[str, Any]:
 class _Envelope:
     """What is the same for every request: an id, limits on its size, safe headers, one log line, figures."""
 
-    def __init__(self, app: ASGIApp, *, held: Services, loopback_only: bool, origins: Sequence[str]) -> None:
+    def __init__(self, app: ASGIApp, *, held: Services, hosts: Sequence[str] | None, origins: Sequence[str]) -> None:
         self._app = app
         self._held = held
-        self._loopback_only = loopback_only
+        self._hosts = None if hosts is None else frozenset(name.lower() for name in hosts)
         self._origins = frozenset(origins)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -149,8 +150,8 @@ class _Envelope:
 
     def _check_origin(self, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1")
-        if self._loopback_only and not _LOCAL.match(host):
-            raise OriginRefused(f"the host {host!r:.100} is not this machine", hint="give it with --allow-host")
+        if self._hosts is not None and not _LOCAL.match(host) and _PORT.sub("", host).lower() not in self._hosts:
+            raise OriginRefused(f"requests to the host {host!r:.100} are not allowed", hint="see --allow-host")
         origin = headers.get(b"origin", b"").decode("latin-1")
         if origin and origin.partition("://")[2] != host and origin not in self._origins:
             raise OriginRefused(

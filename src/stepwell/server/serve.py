@@ -26,7 +26,8 @@ class Options(NamedTuple):
 
     Args:
         host, port: where to listen; port 0 takes a free one.
-        allow_hosts, allow_origins: names and web origins beyond this machine's own.
+        allow_hosts, allow_origins: names and web origins beyond this machine's own. Without names, a server that
+            listens beyond this machine answers to every name.
         limits: sizes, rates, streams.
     """
 
@@ -62,8 +63,9 @@ async def serve(
         await backend.prepare()
         key = await first_administrator(AccountStore(backend))
         held = Services(backend, options.limits)
-        local = options.host in ("127.0.0.1", "::1", "localhost") and not options.allow_hosts
-        app = create_app(held, loopback_only=local, origins=options.allow_origins)
+        is_local = options.host in ("127.0.0.1", "::1", "localhost")
+        hosts = (options.host, *options.allow_hosts) if is_local or options.allow_hosts else None
+        app = create_app(held, hosts=hosts, origins=options.allow_origins)
         with _listen(options.host, options.port) as listener:
             port = listener.getsockname()[1]
             server = _Server(_config(app))
