@@ -20,6 +20,7 @@ from stepwell.errors import (
     CrossNamespaceAccess,
     InvalidArgument,
     LockReentry,
+    LockTimeout,
     TransactionClosed,
     UpdateConflict,
 )
@@ -364,6 +365,10 @@ async def transact(
                     return result, await transaction.commit()
             except TimeoutError:
                 raise UpdateConflict(f"{namespace} was kept locked by another for {timeout:g} s") from None
+            except LockTimeout:
+                if lease is None:
+                    raise
+                # The lease was lost with what kept it alive, such as a server's connection: nothing was written.
         except Conflict:
             if contention is not None:
                 contention.note()

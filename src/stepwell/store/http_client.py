@@ -11,8 +11,7 @@ from urllib.parse import quote, urlsplit
 
 import httpx
 
-from stepwell.errors import InternalError, ProjectNotFound, StepwellError, StorageUnavailable, error_of
-from stepwell.jsontext import encode
+from stepwell.errors import InternalError, Kind, ProjectNotFound, StepwellError, StorageUnavailable, error_of
 from stepwell.store.entries import Namespace
 
 PATIENCE_SECONDS = 20.0
@@ -136,7 +135,7 @@ class Client:
     async def _registered(self, path: str) -> bool:
         """Make the project of a path known to the server, once for all who ask; False if that is not wanted."""
         parts = path.split("/")
-        name = self._names.get(parts[2]) if parts[1] == "projects" else None
+        name = self._names.get(parts[2]) if parts[1] == "projects" and len(parts) > 3 else None
         if name is None:
             return False
         making = self._registering.get(parts[2])
@@ -146,10 +145,13 @@ class Client:
 
     async def _register(self, project_id: str, name: str) -> bool:
         try:
-            answer = await self._http.put(f"/projects/{project_id}", content=encode({"name": name[:200] or "project"}))
-        except httpx.TransportError:
+            await self.ask("PUT", f"/projects/{project_id}", {}, {"name": name[:200] or "project"})
+        except StepwellError as error:
+            self._registering.pop(project_id, None)
+            if error.kind in (Kind.UNAVAILABLE, Kind.TOO_MANY):
+                raise  # not a refusal: later it may work
             return False
-        return answer.is_success
+        return True
 
 
 # Said by the server, and not better for asking again at once.
