@@ -16,9 +16,11 @@ _PUBLIC = {
     "TokenReport": "stepwell.usage.report",
     "TokenUsage": "stepwell.authoring.executor",
     "create_tool_approval_gate": "stepwell.authoring.toolbox",
+    "graph_entrypoint": "stepwell.graph.entrypoint",
     "load_project": "stepwell.project.loader",
     "load_settings": "stepwell.settings",
     "node": "stepwell.authoring.decorators",
+    "node_type": "stepwell.graph.registry",
     "parse_conversation_input": "stepwell.conversation.inputs",
     "tool": "stepwell.tools.declaration",
     "workflow": "stepwell.authoring.decorators",
@@ -38,6 +40,8 @@ if TYPE_CHECKING:
     from stepwell.authoring.toolbox import create_tool_approval_gate as create_tool_approval_gate
     from stepwell.conversation.inputs import parse_conversation_input as parse_conversation_input
     from stepwell.errors import StepwellError as StepwellError
+    from stepwell.graph.entrypoint import graph_entrypoint as graph_entrypoint
+    from stepwell.graph.registry import node_type as node_type
     from stepwell.project.loader import load_project as load_project
     from stepwell.runtime.host import Host as Host
     from stepwell.settings import load_settings as load_settings

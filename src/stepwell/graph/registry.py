@@ -29,8 +29,8 @@ from stepwell.errors import NodeTypeInvalid
 from stepwell.graph.ports import MISSING, Dynamic, Misfit, Port, fit
 
 ENTRY_POINTS = "stepwell.nodes"
-RESERVED_CONFIG = ("onError", "retries", "timeout")
-"""Settings that every node has, beside the inputs of its type."""
+RESERVED_CONFIG = ("onError", "retries", "timeout", "tool_description")
+"""Settings that every node has, beside the inputs of its type; the last is what an agent is told of it as a tool."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}/[a-z][a-z0-9_]{0,63}\Z")
 _MARK = "__stepwell_node_type__"

@@ -159,6 +159,8 @@ def fit_config(value: Any, port: Port) -> Any:
 def _reserved_problem(field: str, value: Any) -> str | None:
     if field == "onError":
         return None if value in ON_ERROR else f"is {quoted(value)}: it is fail or continue."
+    if field == "tool_description":
+        return None if isinstance(value, str) else "is not a text."
     if field == "retries":
         good = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_RETRIES
         return None if good else f"is {quoted(value)}: it is a whole number from 0 to {MAX_RETRIES}."

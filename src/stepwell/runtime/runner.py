@@ -352,6 +352,7 @@ def _context(
             request.run_id, info, request.entrypoint.id, request.conversation_id, storage, conversation, usage,
             files, session.cancelled, session, Models(host.models, manifest.providers, files.read),
             host.runs(manifest.project_id), project.executor.tools,
+            project.executor.entrypoints,
         )
     )  # fmt: skip
 

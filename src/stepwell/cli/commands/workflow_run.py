@@ -107,7 +107,7 @@ def due(output: Output, run_them: bool) -> int:
 
     async def work() -> "list[dict[str, Any]]":
         async with Host(place.settings) as host:
-            schedule, now = Schedule(place.location(host.local_stores, None).kv), datetime.now(UTC)
+            schedule, now = Schedule(place.location(None).kv), datetime.now(UTC)
             if not run_them:
                 return await schedule.due(now)
 

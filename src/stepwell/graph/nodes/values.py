@@ -38,18 +38,18 @@ class SmartVar:
 
     async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
         known: dict[str, Any] = {}
+        wired: dict[str, Any] = {}
         for number, source in enumerate(inputs.sources):
-            value = _parsed(source)
-            if isinstance(value, dict):
-                known |= value
             if f"input_{number}" in ctx.given:
-                known[f"input_{number}"] = value
+                wired[f"input_{number}"] = value = _parsed(source)
+                known |= value if isinstance(value, dict) else {f"input_{number}": value}
         wanted = [str(name) for name in inputs.output_vars or ()] if inputs.extract_mode == "manual" else list(known)
-        selected = {name: found for name in wanted if (found := at_path(known, name)) is not MISSING}
+        reachable = wired | known
+        selected = {name: found for name in wanted if (found := at_path(reachable, name)) is not MISSING}
         missing = [name for name in wanted if name not in selected]
 
         def fill(match: re.Match[str]) -> str:
-            value = at_path(known, match[1])
+            value = at_path(reachable, match[1])
             if value is MISSING:
                 missing.append(match[1])
                 return match[0]
