@@ -1,16 +1,23 @@
 """An agent that tidies a folder of notes. Reading is free; deleting waits for a person, however long that takes.
 
-    stepwell run . -- --message "Delete the notes about last year"     # streams; exits with 7 where it waits
-    stepwell approvals list
-    stepwell approvals approve REQUEST                                 # also after a restart: the run goes on
+stepwell run . -- --message "Delete the notes about last year"     # streams; exits with 7 where it waits
+stepwell approvals list
+stepwell approvals approve REQUEST                                 # also after a restart: the run goes on
 """
 
 import os
 from pathlib import Path
 
 from stepwell import (
-    Context, Conversation, Entrypoint, Executor, TokenUsage, parse_conversation_input, tool, workflow,
-)  # fmt: skip
+    Context,
+    Conversation,
+    Entrypoint,
+    Executor,
+    TokenUsage,
+    parse_conversation_input,
+    tool,
+    workflow,
+)
 
 FOLDER = Path(os.environ.get("TOOL_AGENT_NOTES", Path(__file__).parent / "notes"))
 SYSTEM = "You tidy a folder of notes. Look before you act, and say in one sentence what you did."

@@ -80,7 +80,30 @@ _MESSAGE = {"type": "object", "required": ["role", "seq", "created_at"]}
 _WHOLE_CONVERSATION = _CONVERSATION | {
     "properties": _CONVERSATION["properties"] | {"messages": {"type": "array", "items": _MESSAGE}}
 }
-_USAGE = _object({"project_id": _TEXT, "conversation_id": _OPTIONAL, "tokens": _TOKENS})
+_MONEY = {"type": ["number", "null"]}
+_USAGE = _object(
+    {
+        "project_id": _TEXT, "conversation_id": _OPTIONAL, "tokens": _TOKENS, "cost_usd": _MONEY,
+        "unpriced_calls": _COUNT,
+    }
+)  # fmt: skip
+_USED = _object({"name": _TEXT, "tokens": _TOKENS, "cost_usd": _MONEY, "unpriced_calls": _COUNT})
+_MODES = ["auto", "manual", "disabled"]
+_TOOL = _object(
+    {
+        "name": _TEXT, "description": _TEXT, "mode": {"enum": _MODES}, "default_mode": {"enum": [*_MODES, None]},
+        "approval_timeout": {"type": ["number", "null"]}, "schema": {"type": "object"},
+    }
+)  # fmt: skip
+_TOOL_MODE = _object({"name": _TEXT, "mode": {"enum": [*_MODES, None]}, "set": {"type": "boolean"}})
+_APPROVAL = _object(
+    {
+        "id": _TEXT, "run_id": _TEXT, "node": _TEXT, "tool": _TEXT, "arguments": {"type": "object"},
+        "status": {"enum": ["pending", "approved", "denied", "expired", "withdrawn"]}, "created_at": _TEXT,
+        "expires_at": _OPTIONAL, "answered_at": _OPTIONAL, "reason": _OPTIONAL,
+        "edited_arguments": {"type": ["object", "null"]},
+    }
+)  # fmt: skip
 _FINDING = _object({"level": {"enum": ["ok", "warning", "error"]}, "check": _TEXT, "message": _TEXT, "fix": _OPTIONAL})
 _DOCTOR = _object({"ok": {"type": "boolean"}, "findings": {"type": "array", "items": _FINDING}})
 _SETTING = _object({"name": _TEXT, "value": _OPTIONAL, "origin": _TEXT})
@@ -134,6 +157,18 @@ _RELATION = _object(
     },
     optional=("grant",),
 )  # fmt: skip
+_PROVIDER = _object(
+    {
+        "type": {"enum": ["openai", "openai-chat", "anthropic", "google", "openai-compatible", "test"]},
+        "model": _TEXT, "base-url": _TEXT, "api-key-env": _TEXT, "api-key-keyring": _TEXT,
+        "timeout": {"type": "number"}, "max-retries": _COUNT, "max-wait": {"type": "number"},
+        "output": {"enum": ["tool", "native"]}, "text": _TEXT, "settings": {"type": "object"},
+    },
+    optional=(
+        "type", "model", "base-url", "api-key-env", "api-key-keyring", "timeout", "max-retries", "max-wait", "output",
+        "text", "settings",
+    ),
+)  # fmt: skip
 _MANIFEST = _object(
     {
         "project-id": {"type": "string", "format": "uuid"},
@@ -142,7 +177,7 @@ _MANIFEST = _object(
         "data-storage": {"enum": ["local", "server", "both"], "default": "local"},
         "scope-model": {"enum": ["project", "workflow"], "default": "project"},
         "settings": {"type": "object"},
-        "providers": {"type": "object"},
+        "providers": {"type": "object", "additionalProperties": _PROVIDER},
         "related-projects": {"type": "array", "maxItems": 32, "items": _RELATION},
     },
     optional=("name", "data-storage", "scope-model", "settings", "providers", "related-projects"),
@@ -164,6 +199,11 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "relations": _list(_STANDING),
     "relation": _CHANGED_RELATION,
     "usage": _USAGE,
+    "usage_by": _list(_USED),
+    "tools": _list(_TOOL),
+    "tool_mode": _TOOL_MODE,
+    "approvals": _list(_APPROVAL),
+    "approval": _APPROVAL,
     "doctor": _DOCTOR,
     "settings": _list(_SETTING),
     "description": _DESCRIPTION,

@@ -1,7 +1,8 @@
 """`ctx.token_usage`: reports counted once, totals that lose nothing.
 
 Totals are entries at the host location: `tokenUsage.total` of the project and of the conversation (and of all
-projects under the workflow scope model), and in the conversation one `tokenUsage.entry.<runId>.<sequence>` a report.
+projects under the workflow scope model), in the project one `tokenUsage.day.<date>` a day, and in the conversation one
+`tokenUsage.entry.<runId>.<sequence>` a report.
 Beside each total stands `tokenUsage.run.<runId>`, the sequence counted last, in the same commit: a report that a
 resumed run makes again is recognised and not counted twice. It is removed when the run ends.
 """
@@ -10,8 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from stepwell.identifiers import iso_time, now_micros
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.transaction import Transaction
+from stepwell.usage.days import DAY, with_report
 from stepwell.usage.report import EMPTY_TOTAL, TokenReport, add
 
 TOTAL = "tokenUsage.total"
@@ -65,17 +68,22 @@ class TokenUsage:
         amounts = checked.amounts()
         async with self._order:
             sequence = self._sequence + 1
-            for namespace in self._totals:
-                await namespace.transact(self._counting(sequence, amounts, None))
+            for number, namespace in enumerate(self._totals):
+                await namespace.transact(self._counting(sequence, amounts, day=checked if number == 0 else None))
             if self._conversation is not None:
-                await self._conversation.transact(self._counting(sequence, amounts, checked))
+                await self._conversation.transact(self._counting(sequence, amounts, entry=checked))
             self._sequence = sequence
             self.total = add(self.total, amounts)
             if self._on_report is not None:
                 await self._on_report(checked, sequence)
 
     def _counting(
-        self, sequence: int, amounts: dict[str, int], entry: TokenReport | None
+        self,
+        sequence: int,
+        amounts: dict[str, int],
+        *,
+        entry: TokenReport | None = None,
+        day: TokenReport | None = None,
     ) -> Callable[[Transaction], Awaitable[None]]:
         marker = f"tokenUsage.run.{self._run_id}"
 
@@ -84,6 +92,9 @@ class TokenUsage:
                 return
             await tx.set_value(marker, sequence)
             await tx.set_value(TOTAL, add(await tx.get_value(TOTAL), amounts))
+            if day is not None:
+                key = f"{DAY}{iso_time(now_micros())[:10]}"
+                await tx.set_value(key, with_report(await tx.get_value(key), day))
             if entry is not None:
                 fields = {name: value for name, value in entry._asdict().items() if value is not None}
                 await tx.set_value(f"tokenUsage.entry.{self._run_id}.{sequence}", fields)
