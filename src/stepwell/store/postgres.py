@@ -402,7 +402,7 @@ class PostgresBackend:
         self._session()
         if not self._ready:
             try:
-                await ensure_schema(self._dsn)
+                await ensure_schema(self._direct_dsn)  # it holds a lock of its session
             except psycopg.Error as error:
                 raise translated(error) from error
             self._ready = True
