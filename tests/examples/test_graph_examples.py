@@ -32,7 +32,7 @@ def test_graph_chat_answers_offline_and_keeps_the_conversation(tmp_path):
     assert [m["role"] for m in json.loads(shown)["messages"]] == ["user", "assistant"] * 2
     report = json.loads(stepwell("run", project, "--json", "--", "bye").stdout)
     assert report["tokens"]["calls"] == 2  # one that asks for the tool, one that answers
-    trace = stepwell("workflows", "trace", "c:2", "--mode", "tool_calls", "--project", project).stdout
+    trace = stepwell("workflows", "trace", "c:1", "--mode", "tool_calls", "--project", project).stdout
     assert "notes success" in trace
 
 
