@@ -1,7 +1,11 @@
 """The three `server-data` examples through the real program and a real server: what crosses, and what never does."""
 
+import json
+import os
 import re
 import shutil
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -169,6 +173,58 @@ def test_no_role_in_the_other_project_is_as_good_as_no_other_project(world: Worl
     assert {item["state"] for item in unseen.json["items"]} == {"unpublished"}
     taken = colleague("relations", "publish", "--json", "--project", world.root / "child")
     assert (taken.code, taken.error["code"]) == (3, "project_not_found")
+
+
+WAITING = """
+import asyncio
+from pathlib import Path
+from stepwell import Context, Executor, workflow
+from stepwell.errors import StepwellError
+
+@workflow
+async def main(data: dict, ctx: Context) -> list:
+    kv = ctx.storage.server.related_projects.get("child").kv
+    here, found = Path(__file__).parent, []
+    for number in range(3):
+        try:
+            await kv.update_value("item:n", lambda n: n + 1, default=0)
+            found.append("done")
+        except StepwellError as error:
+            found.append(error.code)
+        (here / f"did{number}").touch()
+        while not (here / f"go{number}").exists():
+            await asyncio.sleep(0.02)
+    return found
+
+executor = Executor(workflow=main)
+"""
+
+
+def test_a_run_that_is_going_on_feels_what_is_published(world: World):
+    world.publish(*NAMES)
+    folder = world.root / "parent"
+    (folder / "server_data_parent.py").write_text(WAITING)
+    running = subprocess.Popen(
+        world.owner.command("run", folder, "--json"), stdout=subprocess.PIPE, text=True,
+        env=os.environ | world.owner.environment,
+    )  # fmt: skip
+    try:
+        write = 'grant.write = { mode = "prefixes", prefixes = ["item:"] }\n\n'
+        none = 'grant.write = { mode = "none" }\n\n'
+        for number, (old, new) in enumerate([(write, none), (none, write)]):
+            deadline = time.monotonic() + 30
+            while not (folder / f"did{number}").exists():
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+            world.change("child", old, new)
+            world.publish("child")
+            (folder / f"go{number}").touch()
+        (folder / "go2").touch()
+        out, _ = running.communicate(timeout=60)
+    finally:
+        running.kill()
+    assert json.loads(out)["output"] == ["done", "relation_denied", "done"]
+    assert world.data("child") == {"item:n": 2}
 
 
 ENTRYPOINTS = """
