@@ -7,7 +7,7 @@ or a search that stopped and can go on.
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
 
 from psycopg import errors
 
@@ -17,6 +17,7 @@ from stepwell.store import workbench_statements as sql
 from stepwell.store.entries import Source
 from stepwell.store.postgres import PostgresBackend
 from stepwell.store.postgres_connections import Connection
+from stepwell.store.postgres_lanes import Row
 from stepwell.store.workbench_types import (
     Figures,
     Filters,
@@ -31,6 +32,7 @@ from stepwell.store.workbench_types import (
 
 PREVIEW_CHARACTERS = 500
 HOT_WINDOW_SECONDS = 86_400
+_SECONDS = 5.0
 _QUESTIONS = 4  # at a time: each may keep a core busy
 _ALL_BYTES = 2**62
 _EXPORT_ROWS = 1_000
@@ -44,7 +46,8 @@ class Bounds(NamedTuple):
 
     Args:
         rows: read for a page in order of time, or for figures.
-        sample_rows: of a sample.
+        sample_rows: of a sample; a third of it where reading everything was tried and took too long.
+        seconds: to try to read more than a sample has.
         scan_rows, scan_bytes: whose values are searched, or whose keys are walked, for one page.
         answer_bytes: of whole values in one page.
         commits, keys: of the log, for the hot keys.
@@ -52,6 +55,7 @@ class Bounds(NamedTuple):
 
     rows: int = 1_000_000
     sample_rows: int = 300_000
+    seconds: float = 0.8
     scan_rows: int = 50_000
     scan_bytes: int = 64_000_000
     answer_bytes: int = 16_000_000
@@ -76,7 +80,7 @@ class WorkbenchStore:
         """A page of entries, last written first.
 
         Where there are more rows than may be read, the pages come from the namespaces written last for as long as that
-        is exact, and from a sample beyond.
+        is exact, and from a sample beyond. So they do when reading takes too long.
 
         Args:
             filters: which.
@@ -85,35 +89,53 @@ class WorkbenchStore:
             full: with whole values; then fewer may come.
         """
         bounds = self._bounds
-        searching = filters.value_contains is not None
         total = read = sum(entries for *_, entries in await self._scopes(filters))
-        conditions = [*sql.of_namespace(filters), *sql.of_row(filters)]
-        floor, percent = None, None
+        floor = None
         if total > bounds.rows:
             floor, read = await self._floor(filters)
             if read == 0 or (after is not None and after[0] <= floor + 1):
-                floor, percent = None, await self._percentage(total)
-            else:
-                conditions.append(("e.updated_at > %s AND n.updated_at > %s", (floor, floor)))
-        if after is not None:
-            conditions.append(("(e.updated_at, e.namespace_id, e.key) < (%s, %s, %s)", after))
-        statement, values = sql.page(
-            sql.joined(conditions), sql.joined(sql.of_value(filters)), order=sql.NEWEST,
-            rows=bounds.scan_rows if searching else limit + 1,
-            scan_bytes=bounds.scan_bytes if searching else _ALL_BYTES, limit=limit + 1, full=full,
-            show=bounds.answer_bytes if full else PREVIEW_CHARACTERS + 1, sample=percent,
-        )  # fmt: skip
-        page = _page(await self._ask(statement, values), limit, timed=True)
-        if not searching:
+                return await self._newest_of_sample(filters, limit, after, full, total, bounds.sample_rows)
+        rows = await self._ask(*self._newest(filters, limit, after, full, floor=floor), self._patience(read))
+        if rows is None:
+            return await self._newest_of_sample(filters, limit, after, full, total, bounds.sample_rows // 3)
+        page = _page(rows, limit, timed=True)
+        if filters.value_contains is None:
             page = page._replace(scanned=read)
-        if percent is not None:
-            scope = sql.joined(sql.of_namespace(filters))
-            counting = sql.SAMPLE_ROWS.format(scope=scope.sql, sample=sql.sampled(percent))
-            seen = (await self._ask(counting, scope.values))[0][0]
-            return page._replace(sampled=Sampled(seen, total), scanned=page.scanned if searching else seen)
         if floor is not None and page.after is None:
             return page._replace(after=(floor + 1, 0, ""), complete=False)
         return page
+
+    async def _newest_of_sample(
+        self, filters: Filters, limit: int, after: Position | None, full: bool, total: int, rows: int
+    ) -> Page:
+        percent = await self._percentage(total, rows)
+        found = await self._ask(*self._newest(filters, limit, after, full, percent=percent))
+        scope = sql.joined(sql.of_namespace(filters))
+        counting = sql.SAMPLE_ROWS.format(scope=scope.sql, sample=sql.sampled(percent))
+        seen = (await self._ask(counting, scope.values))[0][0]
+        page = _page(found, limit, timed=True)
+        scanned = seen if filters.value_contains is None else page.scanned
+        return page._replace(sampled=Sampled(seen, total), scanned=scanned)
+
+    def _newest(
+        self, filters: Filters, limit: int, after: Position | None, full: bool, *, floor: int | None = None,
+        percent: float | None = None,
+    ) -> tuple[str, list[Any]]:  # fmt: skip
+        bounds = self._bounds
+        searching = filters.value_contains is not None
+        # Rows of a sample lie far apart, and looking a value up costs more than taking its row.
+        scan = bounds.scan_rows if percent is None else bounds.scan_rows // 5
+        conditions = [*sql.of_namespace(filters), *sql.of_row(filters)]
+        if floor is not None:
+            conditions.append(("e.updated_at > %s AND n.updated_at > %s", (floor, floor)))
+        if after is not None:
+            conditions.append(("(e.updated_at, e.namespace_id, e.key) < (%s, %s, %s)", after))
+        return sql.page(
+            sql.joined(conditions), sql.joined(sql.of_value(filters)), order=sql.NEWEST,
+            rows=scan if searching else limit + 1,
+            scan_bytes=bounds.scan_bytes if searching else _ALL_BYTES, limit=limit + 1, full=full,
+            show=bounds.answer_bytes if full else PREVIEW_CHARACTERS + 1, sample=percent,
+        )  # fmt: skip
 
     async def by_key(self, filters: Filters, *, limit: int, after: Position | None = None, full: bool = False) -> Page:
         """A page of entries by namespace and key: goes through everything, however much there is.
@@ -175,11 +197,9 @@ class WorkbenchStore:
         filters = Filters(filters.project_id, filters.domain, filters.scope, filters.conversation_id)
         scopes = await self._scopes(filters)
         total = sum(entries for *_, entries in scopes)
-        percent = None if total <= self._bounds.rows else await self._percentage(total)
-        figures, hot, recent = await asyncio.gather(
-            self._figures(filters, percent), self._hot(filters, window), self.newest(filters, limit=_RECENT_SHOWN)
+        (figures, sampled), hot, recent = await asyncio.gather(
+            self._figures(filters, total), self._hot(filters, window), self.newest(filters, limit=_RECENT_SHOWN)
         )
-        sampled = None if percent is None else Sampled(figures.rows, total)
         return Statistics(total, scopes, figures, sampled, hot, recent._replace(after=None))
 
     async def stored_conversations(self, asked: set[tuple[str, str]]) -> set[tuple[str, str]]:
@@ -206,10 +226,10 @@ class WorkbenchStore:
         rows = await self._ask(sql.SCOPE.format(scope=newer.sql), newer.values)
         return floor, sum(row[3] for row in rows)
 
-    async def _percentage(self, total: int) -> float:
-        """How much of the table to sample so that enough of `total` rows are seen, and not too many of all."""
+    async def _percentage(self, total: int, rows: int) -> float:
+        """How much of the table to sample so that so many of `total` rows are seen, and not too many of all."""
         table = max(total, int((await self._ask(sql.TABLE_ROWS, []))[0][0]))
-        return min(100 * self._bounds.sample_rows / total, 100 * self._bounds.rows / table)
+        return min(100 * rows / total, 100 * self._bounds.rows / table)
 
     async def _chunk(self, filters: Filters, namespace: int, key: str, rows: int) -> tuple[list[int], sql.Part]:
         """Namespaces from an id on that have about so many rows, and the condition for what follows a key in them."""
@@ -228,13 +248,19 @@ class WorkbenchStore:
         condition = "e.namespace_id = ANY(%s) AND (e.namespace_id, e.key) > (%s, %s)"
         return ids, (condition, (ids, namespace, key))
 
-    async def _figures(self, filters: Filters, percent: float | None) -> Figures:
+    async def _figures(self, filters: Filters, total: int) -> tuple[Figures, Sampled | None]:
         scope = sql.joined(sql.of_namespace(filters))
-        statement = sql.FIGURES.format(scope=scope.sql, sample=sql.sampled(percent))
-        rows = await self._ask(statement, scope.values)
+        exact = total <= self._bounds.rows
+        rows = None
+        if exact:
+            statement = sql.FIGURES.format(scope=scope.sql, sample="")
+            rows = await self._ask(statement, scope.values, self._patience(total))
+        if sampled := rows is None:
+            percent = await self._percentage(total, self._bounds.sample_rows // (3 if exact else 1))
+            rows = await self._ask(sql.FIGURES.format(scope=scope.sql, sample=sql.sampled(percent)), scope.values)
         whole = next(row for row in rows if row[0] is None)
         types = {row[0]: (row[1], row[2]) for row in rows if row[0] is not None}
-        return Figures._make((*whole[1:], types))
+        return Figures._make((*whole[1:], types)), Sampled(whole[1], total) if sampled else None
 
     async def _hot(self, filters: Filters, window: int) -> HotKeys:
         scope = sql.joined(sql.of_namespace(filters))
@@ -251,22 +277,33 @@ class WorkbenchStore:
         ]
         return HotKeys(commits, count <= _HOT_NAMESPACES and most < each and keys < bounds.keys, items)
 
-    async def _ask(self, statement: str, values: list[Any]) -> list[tuple[Any, ...]]:
-        """The rows of one question.
+    def _patience(self, rows: int) -> float | None:
+        """How long to try to read so many rows before a sample of them is taken; None for as long as it may take."""
+        return self._bounds.seconds if rows > self._bounds.sample_rows else None
+
+    @overload
+    async def _ask(self, statement: str, values: list[Any]) -> list[Row]: ...
+    @overload
+    async def _ask(self, statement: str, values: list[Any], seconds: float | None) -> list[Row] | None: ...
+    async def _ask(self, statement: str, values: list[Any], seconds: float | None = None) -> list[Row] | None:
+        """The rows of one question; None if it took longer than `seconds`.
 
         Raises:
             StorageUnavailable: it took too long, or the database is not there.
         """
+        limit = round((seconds or _SECONDS) * 1_000)
 
-        async def work(connection: Connection) -> list[tuple[Any, ...]]:
+        async def work(connection: Connection) -> list[Row] | None:
             try:
                 async with connection.transaction():
-                    await connection.execute(sql.SETTINGS)
+                    await connection.execute(sql.SETTINGS.format(milliseconds=limit))
                     # Never prepared: a plan made for other filters may be a bad one for these.
                     return await (await connection.execute(statement, values, prepare=False)).fetchall()
             except errors.QueryCanceled:
+                if seconds is not None:
+                    return None
                 raise StorageUnavailable(
-                    "looking through the entries took over 5 s",
+                    f"looking through the entries took over {_SECONDS:g} s",
                     hint="narrow it down by domain, scope, conversation or key_prefix",
                 ) from None
 

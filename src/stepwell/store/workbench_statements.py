@@ -11,7 +11,7 @@ Part = tuple[str, tuple[Any, ...]]  # a condition and the values of its placehol
 Parts = list[Part]
 
 SETTINGS = """
-SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '5s'; SET LOCAL work_mem = '64MB';
+SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = {milliseconds}; SET LOCAL work_mem = '64MB';
 SET LOCAL enable_seqscan = on; SET LOCAL enable_sort = on"""
 
 NEWEST = "updated_at DESC, namespace_id DESC, key DESC"
@@ -176,6 +176,7 @@ def page(
     """
     source = f"stepwell.entry AS e{sampled(sample)} JOIN stepwell.namespace AS n ON n.id = e.namespace_id"
     inner = ", ".join(f"e.{part.strip()}" for part in order.split(","))
+    # OFFSET 0 and LATERAL make PostgreSQL look each row up by its key: with poor statistics it would choose worse.
     statement = f"""
 WITH base AS MATERIALIZED (
   SELECT e.namespace_id, e.key, e.updated_at, e.value_bytes FROM {source}
@@ -185,13 +186,14 @@ placed AS MATERIALIZED (
   FROM base AS b WINDOW in_order AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)),
 kept AS MATERIALIZED (SELECT * FROM placed WHERE before < %s),
 matched AS (
-  SELECT k.namespace_id, k.key, k.place
-  FROM kept AS k JOIN stepwell.entry AS e ON e.namespace_id = k.namespace_id AND e.key = k.key
-  JOIN stepwell.namespace AS n ON n.id = e.namespace_id
-  WHERE {matching.sql} ORDER BY k.place LIMIT %s),
+  SELECT k.namespace_id, k.key, k.place FROM kept AS k CROSS JOIN LATERAL (
+    SELECT 1 FROM stepwell.entry AS e JOIN stepwell.namespace AS n ON n.id = e.namespace_id
+    WHERE e.namespace_id = k.namespace_id AND e.key = k.key AND ({matching.sql}) OFFSET 0) AS found
+  ORDER BY k.place LIMIT %s),
 items AS (
   SELECT m.place, {_ITEM}, {_FULL if full else _PREVIEW} AS shown
-  FROM matched AS m JOIN stepwell.entry AS e ON e.namespace_id = m.namespace_id AND e.key = m.key
+  FROM matched AS m CROSS JOIN LATERAL (
+    SELECT * FROM stepwell.entry AS l WHERE l.namespace_id = m.namespace_id AND l.key = m.key OFFSET 0) AS e
   JOIN stepwell.namespace AS n ON n.id = e.namespace_id)
 SELECT ending.place, (SELECT count(*) FROM base) = %s OR (SELECT count(*) FROM base) > ending.place,
   ending.updated_at, ending.namespace_id, ending.key, ending.bytes::bigint, items.*
