@@ -1,5 +1,6 @@
 """Runs of connected projects through the real program: where their state is, and that a server may go and come back."""
 
+import json
 import os
 import subprocess
 import time
@@ -17,6 +18,7 @@ CHAT = ("--conversation-id", "c1")
 
 CODE = """
 import asyncio
+from pathlib import Path
 from stepwell import Context, Entrypoint, Executor, TokenUsage, workflow
 from stepwell.errors import StepwellError
 
@@ -46,9 +48,24 @@ async def slow(data: dict, ctx: Context) -> dict:
         await asyncio.sleep(0.03)
     return {"count": await ctx.storage.server.kv.get_value("count")}
 
+@workflow
+async def locked(data: dict, ctx: Context) -> str:
+    here = Path(__file__).parent
+    try:
+        async with ctx.storage.server.kv.lock() as tx:
+            await tx.set_value("a", 1)
+            (here / "locked").touch()
+            while not (here / "go").exists():
+                await asyncio.sleep(0.02)
+            await tx.set_value("b", 2)
+    except StepwellError as error:
+        return error.code
+    return "done"
+
 usage = TokenUsage(enabled=True)
 executor = Executor(project_type="conversation", entrypoints=[
     Entrypoint("main", main, token_usage=usage),
+    Entrypoint("locked", locked),
     Entrypoint("slow", slow, token_usage=usage, create_input=lambda args: {"count": int(args[0])}),
 ])
 """
@@ -181,6 +198,52 @@ def test_a_run_survives_a_server_that_goes_and_comes_back(tmp_path: Path, ending
             assert sorted(item["title"] for item in documents) == sorted(f"Document {n}" for n in range(count))
             assert client("knowledge", "check", "--project", folder).code == 0
             assert client.stored() == []
+    finally:
+        database.drop()
+
+
+def test_a_lock_does_not_outlive_its_server_and_leaves_nothing_half_done(tmp_path: Path):
+    database = Database()
+    try:
+        with ServerProcess(tmp_path / "server", database) as server:
+            client, folder = Client(tmp_path / "home", server.url, server.key), project(tmp_path, "server")
+            running = subprocess.Popen(
+                client.command("run", folder, "-e", "locked", "--json"), stdout=subprocess.PIPE, text=True,
+                env=os.environ | client.environment,
+            )  # fmt: skip
+            try:
+                _until((folder / "locked").exists)
+                server.kill()
+                server.start()
+                # Somebody else gets the lock meanwhile: what the first one wanted to do is void.
+                client.ok("kv", "set", "a", '"other"', "--project", folder)
+                (folder / "go").touch()
+                out, _ = running.communicate(timeout=60)
+            finally:
+                running.kill()
+            assert json.loads(out)["output"] == "lock_timeout"
+            items = client.ok("kv", "list", "--project", folder)["items"]
+            assert [(item["key"], item["value"]) for item in items] == [("a", "other")]
+    finally:
+        database.drop()
+
+
+def test_a_run_ends_with_a_clear_error_when_the_server_stays_away(tmp_path: Path):
+    database = Database()
+    try:
+        with ServerProcess(tmp_path / "server", database) as server:
+            client, folder = Client(tmp_path / "home", server.url, server.key), project(tmp_path, "server")
+            assert client.run(folder, *CHAT)["status"] == "completed"
+            assert server.stop() == 0
+            started = time.monotonic()
+            report = client.run(folder, *CHAT)
+            assert 15 < time.monotonic() - started < 60
+            assert (report["status"], report["error"]["code"]) == ("failed", "storage_unavailable")
+            assert client.stored() == []
+            started = time.monotonic()
+            shown = client("kv", "list", "--json", "--project", folder)
+            assert (shown.code, shown.error["code"]) == (6, "storage_unavailable")
+            assert time.monotonic() - started < 15  # somebody waits at the terminal
     finally:
         database.drop()
 
