@@ -246,3 +246,60 @@ async def test_something_with_a_schema_and_a_call_is_a_tool_too(bench, serve):
 
     assert (await bench.run(executor_of(graph))).output == '{"y": 2}'
     assert done == ["bound 1"]
+
+
+async def test_a_node_around_an_agent_that_is_tried_again_keeps_the_conversation_paired(bench, serve):
+    from stepwell import node
+
+    server = serve(
+        wants("weather", {"city": "Bern"}), {"text": "cold"}, wants("weather", {"city": "Basel"}), {"text": "warm"}
+    )
+    bench.providers = providers_at(server)
+    attempts: list[int] = []
+
+    @node(retries=1)
+    async def around(ctx: Context) -> str:
+        text = (await ctx.agent().run("How is it?")).text
+        attempts.append(1)
+        if len(attempts) == 1:
+            raise ValueError("again")
+        return text
+
+    @workflow
+    async def outer(data: dict, ctx: Context) -> str:
+        return await around(ctx)
+
+    report = await bench.run(executor_of(outer, conversation=True), conversation_id="c1")
+    assert report.output == "warm"
+    messages = await stored(bench, "c1")
+    assert paired_messages(messages) == messages
+    assert [m["role"] for m in messages].count("tool") == 2
+
+
+async def test_calls_with_the_same_id_get_ids_of_their_own(bench, serve):
+    calls = [{"name": "weather", "arguments": {"city": city}, "id": "same"} for city in ("Bern", "Basel")]
+    server = serve({"tool_calls": calls}, {"text": "ok"})
+    bench.providers = providers_at(server)
+    assert (await bench.run(executor_of(conversation=True), conversation_id="c")).status == "completed"
+    assert sorted(done) == ["weather Basel", "weather Bern"]
+    told = [m["tool_call_id"] for m in server.requests[1]["body"]["messages"] if m["role"] == "tool"]
+    assert len(set(told)) == 2
+
+
+async def test_synchronous_nodes_ask_models_and_call_tools_through_ctx_wait(bench, serve):
+    from stepwell import node
+
+    bench.providers = providers_at(serve({"text": "hi", "usage": USAGE}))
+
+    @node
+    def ask(ctx: Context) -> list:
+        return [ctx.wait(ctx.llm().chat("x")).text, ctx.wait(ctx.tools.call("weather", city="Bern"))["degrees"]]
+
+    @workflow
+    async def outer(data: dict, ctx: Context) -> list:
+        return await ask(ctx)
+
+    report = await bench.run(executor_of(outer))
+    assert report.output == ["hi", 21]
+    assert [event["node"] for event in bench.of("node.started")] == ["ask", "ask/chat", "ask/weather"]
+    assert report.tokens["calls"] == 1

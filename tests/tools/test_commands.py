@@ -79,3 +79,19 @@ def test_tools_and_approvals_fit_their_schemas(ready: Cli) -> None:
     assert ready("approvals", "list", "--json").json["items"] == []
     assert ready("approvals", "list", "--status", "denied", "--json").json["items"][0]["reason"] == "no"
     assert ready("approvals", "approve", "nothing", "--json").error["code"] == "approval_not_found"
+
+
+def test_doctor_says_what_a_provider_is_missing(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    with (project / "pyproject.toml").open("a") as file:
+        file.write('\n[tool.stepwell.providers.main]\ntype = "anthropic"\nmodel = "m"\n')
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    monkeypatch.setenv("STEPWELL_PROVIDERS__MAIN__MODLE", "x")
+
+    def findings() -> dict[str, tuple[str, str]]:
+        return {one["check"]: (one["level"], one["fix"]) for one in cli("doctor", "--json").json["findings"]}
+
+    found = findings()
+    assert found["provider main"] == ("warning", "set ANTHROPIC_API_KEY in the environment")
+    assert found["environment"][0] == "warning"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-secret-key")
+    assert findings()["provider main"][0] == "ok"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepwell.authoring.calls import NodeSpec, call, current_frame
 from stepwell.conversation.messages import paired_messages
 from stepwell.conversation.state import Conversation
-from stepwell.errors import AgentLimit, InvalidArgument
+from stepwell.errors import AgentLimit, InvalidArgument, MessageConflict
 from stepwell.llm.answer import Answer, ToolCall
 from stepwell.tools.declaration import Tool
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from stepwell.authoring.toolbox import ToolOutcome
 
 HISTORY_MESSAGES = 100
+MAX_REPEATS = 1_000
 _KEPT = ("role", "content", "tool_calls", "tool_call_id", "name", "is_error", "attachments", "provider_parts")
 
 
@@ -196,11 +197,17 @@ class _Loop:
         """Append to the conversation, together and once: a resumed run appends the same again."""
         if self._conversation is None or not messages:
             return
-        marked = []
-        for message in messages:
-            self._appended += 1
-            marked.append({**message, "id": _short(f"{self._place}/{self._appended}")})
-        await self._conversation.append_messages(marked)
+        first, self._appended = self._appended + 1, self._appended + len(messages)
+        # Where the node around the agent is tried again, other messages may stand there already: those stay.
+        for attempt in range(1, MAX_REPEATS):
+            place = self._place if attempt == 1 else f"{self._place}~{attempt}"
+            marked = [{**message, "id": _short(f"{place}/{first + n}")} for n, message in enumerate(messages)]
+            try:
+                await self._conversation.append_messages(marked)
+            except MessageConflict:
+                continue
+            return
+        raise MessageConflict(f"the messages of {self._place!r:.200} stand in the conversation {MAX_REPEATS} times")
 
 
 def _short(message_id: str) -> str:

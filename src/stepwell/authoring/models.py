@@ -12,8 +12,8 @@ from stepwell.errors import InvalidArgument, ModelAnswerBroken, StepwellError
 from stepwell.llm.answer import Answer
 from stepwell.llm.connection import Connection, Piece
 from stepwell.llm.exchange import OUTPUT_TOOL, Exchange, ToolSpec, given_messages
-from stepwell.llm.pool import ModelPool
-from stepwell.llm.providers import ProviderSpec, provider_spec
+from stepwell.llm.pool import ModelPool, spec_of
+from stepwell.llm.providers import provider_spec
 from stepwell.tools.declaration import tool_of
 from stepwell.usage.report import TokenReport
 from stepwell.usage.totals import NoTokenUsage, TokenUsage
@@ -49,14 +49,7 @@ class Models(NamedTuple):
         """
         if name is None or isinstance(name, str):
             return Connection(self.pool, provider_spec(name, self.providers), read=self.read)
-        from pydantic_ai.models import Model
-
-        if not isinstance(name, Model):
-            raise InvalidArgument(
-                f"a model is named by text, or is one of pydantic-ai, not {type(name).__name__}", argument="name"
-            )
-        spec = ProviderSpec(name.system, "test", name.model_name)
-        return Connection(self.pool, spec, name, read=self.read)
+        return Connection(self.pool, spec_of(name), name, read=self.read)
 
 
 class Llm:

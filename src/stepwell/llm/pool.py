@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stepwell.errors import ProviderInvalid
+from stepwell.errors import InvalidArgument, ProviderInvalid
 from stepwell.llm.providers import ProviderSpec, api_key
 from stepwell.redaction import Redactor
 
@@ -89,6 +89,21 @@ class ModelPool:
         clients, self._clients, self._models = self._clients, [], {}
         for client in clients:
             await client.aclose()
+
+
+def spec_of(model: Any) -> ProviderSpec:
+    """What stands for a model that a program brings along.
+
+    Raises:
+        InvalidArgument: it is none of pydantic-ai.
+    """
+    from pydantic_ai.models import Model
+
+    if not isinstance(model, Model):
+        raise InvalidArgument(
+            f"a model is named by text, or is one of pydantic-ai, not {type(model).__name__}", argument="name"
+        )
+    return ProviderSpec(model.system, "test", model.model_name)
 
 
 def _load(spec: ProviderSpec) -> None:

@@ -149,19 +149,18 @@ def figures_of(response: ai.ModelResponse, url: str | None) -> Figures:
     )
 
 
-def answer_of(
-    response: ai.ModelResponse, provider: str, url: str | None, *, partial: bool = False, exact_parts: bool = True
-) -> Answer:
+def answer_of(response: ai.ModelResponse, provider: str, url: str | None, *, partial: bool = False) -> Answer:
     """Our answer of a response."""
     calls = [part for part in response.parts if isinstance(part, ai.ToolCallPart)]
     text = "".join(part.content for part in response.parts if isinstance(part, ai.TextPart))
     thoughts = "".join(part.content for part in response.parts if isinstance(part, ai.ThinkingPart))
     # A call whose stream broke off in the middle of it is no call.
-    made = () if partial else tuple(ToolCall(c.tool_call_id, c.tool_name, parsed_arguments(c.args)) for c in calls)
+    made = () if partial else _calls(calls)
+    is_exact = not partial and [call.id for call in made] == [part.tool_call_id for part in calls]
     message: dict[str, Any] = {"role": "assistant", "content": text}
     if made:
         message["tool_calls"] = [call.to_dict() for call in made]
-    if exact_parts and not partial and any(_is_particular(part) for part in response.parts):
+    if is_exact and any(_is_particular(part) for part in response.parts):
         message["provider_parts"] = {
             "provider": provider, "parts": _PARTS.dump_python(list(response.parts), mode="json", exclude_defaults=True)
         }  # fmt: skip
@@ -171,6 +170,15 @@ def answer_of(
     return Answer(
         text, made, message, figures_of(response, url), provider, response.model_name or "", finish, thoughts, partial
     )  # fmt: skip
+
+
+def _calls(parts: Sequence[ai.ToolCallPart]) -> tuple[ToolCall, ...]:
+    """The calls, each with an id of its own: there are servers that give all of them the same."""
+    calls: dict[str, ToolCall] = {}
+    for number, part in enumerate(parts, 1):
+        own = part.tool_call_id if part.tool_call_id and part.tool_call_id not in calls else f"call_{number}"
+        calls[own] = ToolCall(own, part.tool_name, parsed_arguments(part.args))
+    return tuple(calls.values())
 
 
 def _is_particular(part: Any) -> bool:

@@ -12,7 +12,8 @@ from stepwell.errors import ProjectNotFound, StepwellError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from typing import Any
 
     from stepwell.settings import Settings
 
@@ -92,9 +93,27 @@ def _project(output: Output) -> "Iterator[Finding]":
         yield Finding("ok", "executor", place.manifest.executor)
     except StepwellError as error:
         yield Finding("error", "executor", error.message, error.hint)
+    yield from _providers(place.manifest.providers)
     yield from _folders(place.settings)
     yield from _stores(place)
     yield from _knowledge(place)
+
+
+def _providers(declared: "Mapping[str, Any]") -> "Iterator[Finding]":
+    """Each model provider that the manifest or the environment declares: is there everything it needs?"""
+    from stepwell.llm.providers import PREFIX, api_key, is_provider_variable, provider_names, provider_spec
+
+    for variable in sorted(os.environ):
+        if variable.startswith(PREFIX) and not is_provider_variable(variable):
+            yield Finding("warning", "environment", f"{variable}: no field of a provider", "correct it, or unset it")
+    for name in provider_names(declared):
+        try:
+            spec = provider_spec(name, declared)
+            api_key(spec)
+        except StepwellError as error:
+            yield Finding("warning", f"provider {name}", error.message, error.hint)
+        else:
+            yield Finding("ok", f"provider {name}", f"{spec.type}, {spec.model}")
 
 
 def _folders(settings: "Settings") -> "Iterator[Finding]":
