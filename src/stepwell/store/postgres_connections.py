@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg import errors
@@ -17,6 +17,10 @@ Connection = psycopg.AsyncConnection[tuple[Any, ...]]
 
 RETRY_SECONDS = 15.0  # a PostgreSQL that is restarted comes back within this
 _WAIT_SECONDS = 10.0
+_REFRESH_SECONDS = 1.0
+_CONNECTING_SECONDS = 3.0  # closing a pool waits for it
+# Prepared statements outlive the moment when a table was small: never settle for a sequential scan or a sort.
+_SETTINGS = "SET enable_seqscan = off; SET enable_sort = off; SET jit = off"
 
 
 class Connections:
@@ -37,10 +41,11 @@ class Connections:
             max_idle=120,
             reconnect_timeout=RETRY_SECONDS,
             kwargs={"autocommit": True, "prepare_threshold": 2, "application_name": "stepwell"},
-            configure=_configure,
+            connection_class=_Connection,
             name="stepwell",
         )
         self._opening: asyncio.Task[None] | None = None
+        self._refreshing: asyncio.Task[None] | None = None
         self.loop = asyncio.get_running_loop()
 
     @asynccontextmanager
@@ -89,17 +94,42 @@ class Connections:
             except psycopg.Error as error:
                 if not is_lost(error) or monotonic() > deadline:
                     raise translated(error) from error
+            await self.refresh()
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.5)
+
+    async def refresh(self) -> None:
+        """After a connection broke: replace idle ones that broke with it, so that not each has to fail in use."""
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = asyncio.create_task(self._pool.check())
+            self._refreshing.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.wait({self._refreshing}, timeout=_REFRESH_SECONDS)
 
     async def close(self) -> None:
         """Close every connection."""
         await self._pool.close()
 
 
-async def _configure(connection: Connection) -> None:
-    # Prepared statements outlive the moment when a table was small: never settle for a sequential scan or a sort.
-    await connection.execute("SET enable_seqscan = off; SET enable_sort = off; SET jit = off")
+class _Connection(psycopg.AsyncConnection[tuple[Any, ...]]):
+    """A connection that is tried again quickly: the pool's own pauses grow to many seconds."""
+
+    @classmethod
+    async def connect(cls, conninfo: str = "", **options: Any) -> Self:
+        deadline = monotonic() + _CONNECTING_SECONDS
+        while True:
+            try:
+                connection = await super().connect(conninfo, **options)
+                try:
+                    await connection.execute(_SETTINGS)
+                except BaseException:
+                    await connection.close()
+                    raise
+            except psycopg.Error as error:
+                if not is_lost(error) or monotonic() > deadline:
+                    raise
+            else:
+                return connection
+            await asyncio.sleep(0.1)
 
 
 def is_lost(error: BaseException) -> bool:

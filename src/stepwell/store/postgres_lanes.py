@@ -80,6 +80,7 @@ class Lanes:
                 if is_lost(error):
                     for order in batch:
                         order.values[2] = True
+                    await self._connections.refresh()
             else:
                 for order, row in zip(batch, rows, strict=True):
                     _answer(order, row or ())
@@ -106,6 +107,7 @@ class Lanes:
                     return
             # Whether it (or an earlier sending of it) landed is not known: the log of commits knows, and tells.
             order.values[2] = True
+            await self._connections.refresh()
             await asyncio.sleep(pause)
             pause = min(pause * 2, 0.5)
 
