@@ -135,7 +135,8 @@ async def test_at_most_so_many_nodes_run_at_once_and_the_others_are_ready(graphs
         running += 1 if what == "begin" else -1
         most = max(most, running)
     assert most == 3
-    assert sum(event.type == "node.ready" for event in graphs.events) == 6
+    (ready,) = [event.data["nodes"] for event in graphs.events if event.type == "graph.ready"]
+    assert ready == [node_id(f"n{i}") for i in range(3, 9)]
 
 
 async def test_cancelling_leaves_no_node_running(graphs):

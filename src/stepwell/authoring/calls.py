@@ -109,7 +109,7 @@ class Session(Protocol):
         ...
 
     def recorded_mark(self, event: str, path: str) -> dict[str, Any] | None:
-        """The data of an event about a node (`node.ready`, `node.skipped`, `graph.started`) in a resumed run's past."""
+        """The data of an event about a node (`node.skipped`, `graph.started`) in a resumed run's past."""
         ...
 
     def check_consumed(self, path: str) -> None:
@@ -118,6 +118,10 @@ class Session(Protocol):
 
     async def record(self, value: Any, annotation: Any = None) -> Recorded:
         """What to record of a value; the annotation, if there is one, is what it will be read back as."""
+        ...
+
+    async def record_aside(self, value: Any) -> Recorded:
+        """What to record of a large value, worked out in a thread."""
         ...
 
     async def breathe(self) -> None:

@@ -1,5 +1,6 @@
 """Graph workflows as entrypoints: `workflow:KEY` runs `workflows/KEY/workflow.json` like any other workflow."""
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +14,7 @@ from stepwell.graph.execution import Outcome, Start, run_plan
 from stepwell.graph.folder import Stored, WorkflowFolder
 from stepwell.graph.format import WorkflowFile, content_hash, importable, read_workflow
 from stepwell.graph.node_context import Services
-from stepwell.graph.plan import make_plan
+from stepwell.graph.plan import Plan, make_plan
 from stepwell.graph.ports import MISSING
 from stepwell.graph.registry import Registry, default_registry
 from stepwell.graph.validation import validate_file
@@ -67,8 +68,9 @@ def entrypoint_of(entrypoint_id: str, project_folder: Path) -> Entrypoint | None
     """
     if not entrypoint_id.startswith(PREFIX):
         return None
-    stored = WorkflowFolder(project_folder).get(entrypoint_id.removeprefix(PREFIX))
-    return graph_entrypoint(stored.key, title=stored.name)
+    key = entrypoint_id.removeprefix(PREFIX)
+    WorkflowFolder(project_folder).check_exists(key)
+    return graph_entrypoint(key)
 
 
 def _read_arguments(args: Sequence[str]) -> Any:
@@ -114,19 +116,29 @@ async def run_stored(key: str, start: Start, ctx: "Context", services: Services)
     assert frame is not None  # noqa: S101  (only called inside a run)
     past = await _recorded(frame, key, ctx)
     if past is not None:
-        file, workflow_id = past
-        check_valid(file, services.registry, key)
+        document, workflow_id = past
+        plan = await asyncio.to_thread(lambda: _planned(read_workflow(document), services.registry, key))
     else:
-        stored = services.folder.get(key)
-        assert stored.file is not None  # noqa: S101  (get raises otherwise)
-        file, workflow_id = stored.file, stored.id or stored.key
-        check_valid(file, services.registry, key)
-        await _record_start(frame, stored)
+        # Thousands of nodes take a while to read and check: the event loop is for others meanwhile.
+        stored, digest, plan = await asyncio.to_thread(_load, key, services)
+        workflow_id = stored.id or stored.key
+        await _record_start(frame, stored, digest)
     services = services._replace(stack=(*services.stack, workflow_id))
-    return await run_plan(make_plan(file.graph, services.registry), start, ctx, services)
+    return await run_plan(plan, start, ctx, services)
 
 
-async def _recorded(frame: Frame, key: str, ctx: "Context") -> tuple[WorkflowFile, str] | None:
+def _load(key: str, services: Services) -> tuple[Stored, str, Plan]:
+    stored = services.folder.get(key)
+    assert stored.file is not None  # noqa: S101  (get raises otherwise)
+    return stored, content_hash(stored.file.data), _planned(stored.file, services.registry, key)
+
+
+def _planned(file: WorkflowFile, registry: Registry, key: str) -> Plan:
+    check_valid(file, registry, key)
+    return make_plan(file.graph, registry)
+
+
+async def _recorded(frame: Frame, key: str, ctx: "Context") -> tuple[dict[str, Any], str] | None:
     """What a resumed run began with; None for a new run, and where it cannot be had again."""
     recorded = frame.session.recorded_mark("graph.started", frame.path)
     if recorded is None or not recorded["exact"]:
@@ -137,20 +149,18 @@ async def _recorded(frame: Frame, key: str, ctx: "Context") -> tuple[WorkflowFil
             definition = decode((await ctx.files.read(definition["$artifact"])).decode())
         except FileMissing:
             return None
-    document = {"name": recorded["title"] or key, "definition": definition}
-    return read_workflow(document), recorded["workflow_id"]
+    return {"name": recorded["title"] or key, "definition": definition}, recorded["workflow_id"]
 
 
-async def _record_start(frame: Frame, stored: Stored) -> None:
+async def _record_start(frame: Frame, stored: Stored, digest: str) -> None:
     """Record the workflow as it is now. A resumed run whose record holds a secret needs the file unchanged."""
     assert stored.file is not None  # noqa: S101
-    digest = content_hash(stored.file.data)
     recorded = frame.session.recorded_mark("graph.started", frame.path)
     if recorded is not None:
         if recorded["content_hash"] != digest:
             raise ReplayMismatch(f"the workflow {stored.key!r} was changed since the run was cut off")
         return
-    definition = await frame.session.record(importable(stored.file.data.get("definition") or {}))
+    definition = await frame.session.record_aside(importable(stored.file.data.get("definition") or {}))
     frame.session.emit(
         "graph.started", node=frame.path, workflow_key=stored.key, workflow_id=stored.id or stored.key,
         title=stored.file.name, content_hash=digest, definition=definition.value, exact=definition.exact,

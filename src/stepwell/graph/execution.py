@@ -102,6 +102,7 @@ class _Execution:
         self.running: dict[asyncio.Task[None], int] = {}
         self.done: deque[asyncio.Task[None]] = deque()
         self.wake = asyncio.Event()
+        self.held_up: list[str] = []
         self.overrides = {plan.names.get(name, -1): values for name, values in start.nodes.items()}
         self.overrides |= {
             index: start.nodes[node.id] for index, node in enumerate(plan.nodes) if node.id in start.nodes
@@ -113,6 +114,7 @@ class _Execution:
                 self._skip(index, "tool")
             elif count == 0:
                 self._make_ready(index)
+        self._tell_ready()
         try:
             while self.ready or self.running:
                 while self.ready and len(self.running) < self.services.max_parallelism:
@@ -123,7 +125,8 @@ class _Execution:
                     task = self.done.popleft()
                     index = self.running.pop(task)
                     task.result()  # what is no failure of the node itself ends the whole graph
-                    self._settle(index)
+                    await self._settle(index)
+                self._tell_ready()
         finally:
             await self._stop_running()
         self._check_deadlock()
@@ -132,11 +135,15 @@ class _Execution:
     def _make_ready(self, index: int) -> None:
         self.status[index] = READY
         if len(self.running) + len(self.ready) >= self.services.max_parallelism:
-            # Worth an event only where it is not followed by node.started at once.
-            path = self._path(index)
-            if self.frame.session.recorded_mark("node.ready", path) is None:
-                self.frame.session.emit("node.ready", node=path, parent=self.frame.path)
+            # Worth telling only where it is not followed by node.started at once.
+            self.held_up.append(self.plan.nodes[index].id)
         self.ready.append(index)
+
+    def _tell_ready(self) -> None:
+        """One event for all that became ready and have to wait: a fan-out of thousands is one piece of news."""
+        if self.held_up:
+            self.frame.session.emit("graph.ready", node=self.frame.path, nodes=self.held_up)
+            self.held_up = []
 
     def _begin(self, index: int) -> None:
         self.status[index] = RUNNING
@@ -217,11 +224,12 @@ class _Execution:
                 values[wire.target_port] = Delivered(result[wire.source_port], name, wire.source_port)
         return values
 
-    def _settle(self, index: int) -> None:
+    async def _settle(self, index: int) -> None:
         """A node is done: settle its edges, and those of every node that is skipped because of it."""
         work = [index]
         while work:
             source = work.pop()
+            await self.frame.session.breathe()  # a branch of thousands of nodes may be skipped at once
             for wire in self.plan.outgoing[source]:
                 self.pending[wire.target] -= 1
                 if self.pending[wire.target] or self.status[wire.target] != WAITING:

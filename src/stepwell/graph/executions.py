@@ -92,6 +92,12 @@ def execution_of(run: Any, events: Iterable[Any], read_file: ReadFile) -> Execut
             if data["node"] == "":
                 workflow = (data["workflow_id"], data["workflow_key"])
             _add_waiting(records, data, read_file)
+        elif event.type == "graph.ready":
+            prefix = f"{data['node']}/" if data["node"] else ""
+            for node_id in data["nodes"]:
+                record = records.get(f"{prefix}{node_id}")
+                if record is not None and record.status == "waiting":
+                    record.status = "ready"
         elif event.type.startswith("node."):
             _apply(records, event.type.removeprefix("node."), event.at, data)
     if run.status in ENDED or run.interrupted:
@@ -126,8 +132,6 @@ def _apply(records: dict[str, NodeRecord], what: str, at: str, data: dict[str, A
         record.input = given["inputs"] if isinstance(given, dict) and set(given) == {"inputs"} else given
     elif what == "retrying":
         record.attempts += 1
-    elif what == "ready":
-        record.status = "ready"
     elif what == "skipped":
         record.status, record.reason, record.causes = "skipped", data["reason"], data.get("causes")
     else:

@@ -69,14 +69,18 @@ class WorkflowFolder:
 
     def all(self) -> list[Stored]:
         """Every workflow, also those that cannot be read, sorted by key."""
+        found = [self._read(key) for key in self._keys()]
+        return [stored for stored in found if stored is not None]
+
+    def _keys(self) -> list[str]:
+        """The names of the folders that may hold a workflow."""
         try:
             names = sorted(entry.name for entry in os.scandir(self.root) if entry.is_dir(follow_symlinks=False))
         except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise StorageUnavailable(f"{self.root} cannot be read: {error.strerror}", path=str(self.root)) from None
-        found = [self._read(name) for name in names if _KEY.match(name) and len(name) <= MAX_KEY_CHARS]
-        return [stored for stored in found if stored is not None]
+        return [name for name in names if _KEY.match(name) and len(name) <= MAX_KEY_CHARS]
 
     def names(self) -> frozenset[str]:
         """Every key and id."""
@@ -103,15 +107,23 @@ class WorkflowFolder:
         """
         stored = self.find(reference)
         if stored is None:
-            close = closest(reference, [known.key for known in self.all()])
-            raise WorkflowNotFound(
-                f"there is no workflow {reference!r:.80} in {FOLDER}/",
-                hint=f"did you mean {', '.join(close)}?" if close else "`stepwell workflows list` shows what there is",
-                candidates=close,
-            )
+            raise self._not_found(reference)
         if stored.file is None:
             raise WorkflowContentInvalid(stored.problem or "the file cannot be read", path=str(stored.path))
         return stored
+
+    def check_exists(self, key: str) -> None:
+        """Raise WorkflowNotFound if there is no workflow of a key; its file is not read."""
+        if not _KEY.match(key) or len(key) > MAX_KEY_CHARS or not (self.root / key / FILE).is_file():
+            raise self._not_found(key)
+
+    def _not_found(self, reference: str) -> WorkflowNotFound:
+        close = closest(reference, self._keys())
+        return WorkflowNotFound(
+            f"there is no workflow {reference!r:.80} in {FOLDER}/",
+            hint=f"did you mean {', '.join(close)}?" if close else "`stepwell workflows list` shows what there is",
+            candidates=close,
+        )
 
     def _read(self, key: str) -> Stored | None:
         path = self.root / key / FILE

@@ -22,7 +22,7 @@ ORDER_SECONDS = 1.0
 """How long a recorded result waits for one that came before it and that nobody has asked for yet."""
 
 MARKS = frozenset(
-    {"graph.started", "node.ready", "node.skipped", "tool.requested", "tool.approved", "tool.denied"}
+    {"graph.started", "node.skipped", "tool.requested", "tool.approved", "tool.denied"}
 )  # fmt: skip
 """Events about nodes that are recorded once, also when the run is resumed."""
 

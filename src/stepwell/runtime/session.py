@@ -150,19 +150,33 @@ class RunSession:
 
     async def record(self, value: Any, annotation: Any = None) -> Recorded:
         """What to record of a value; the annotation, if there is one, is what it will be read back as."""
+        return await self._kept(*self._measured(value, annotation))
+
+    async def record_aside(self, value: Any) -> Recorded:
+        """What to record of a large value, worked out in a thread: the event loop is for others meanwhile."""
+        return await self._kept(*await asyncio.to_thread(self._measured, value, None))
+
+    def _measured(self, value: Any, annotation: Any) -> tuple[Recorded, bytes | None]:
+        """A value as it is recorded, and its text where that is too long for an event."""
         described = describe_value(value) if annotation is None else describe_result(annotation, value)
         text = described.text
         fingerprint = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
         redacted = self._redactor.value(described.value)
         exact = described.exact and redacted is described.value
+        recorded = Recorded(redacted, fingerprint, exact, spilled=False)
         if len(text) * 4 > INLINE_BYTES:
             raw = (text if redacted is described.value else encode(redacted, max_bytes=UNLIMITED)).encode()
             if len(raw) > INLINE_BYTES:
-                stored = await asyncio.to_thread(
-                    self._files.put_bytes, raw, name="value.json", media_type="application/json", run_id=self.run_id
-                )
-                return Recorded({"$artifact": stored.reference, "size": stored.size}, fingerprint, exact, spilled=True)
-        return Recorded(redacted, fingerprint, exact, spilled=False)
+                return recorded, raw
+        return recorded, None
+
+    async def _kept(self, recorded: Recorded, raw: bytes | None) -> Recorded:
+        if raw is None:
+            return recorded
+        stored = await asyncio.to_thread(
+            self._files.put_bytes, raw, name="value.json", media_type="application/json", run_id=self.run_id
+        )
+        return recorded._replace(value={"$artifact": stored.reference, "size": stored.size}, spilled=True)
 
     async def breathe(self) -> None:
         """Let others have the event loop now and then: a chain of quick nodes would keep it to itself.
