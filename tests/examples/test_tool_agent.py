@@ -80,6 +80,8 @@ def test_a_person_approves_from_another_process_and_the_run_completes(stepwell, 
     assert f"approvals approve {request['id']}" in waiting.err
     assert (project / "notes" / "last-year.md").exists()
     assert stepwell("runs", "show", request["run_id"], "--json").json["status"] == "waiting_input"
+    assert f"approvals list --run {request['run_id']}" in stepwell("runs", "show", request["run_id"]).out
+    assert stepwell("runs", "follow", request["run_id"]).code == 7
     wrong = stepwell("approvals", "approve", request["id"], "--arguments", '{"file": "x"}', "--json")
     assert (wrong.code, wrong.error["code"]) == (2, "tool_arguments_invalid")
     done = stepwell("approvals", "approve", request["id"], "--reason", "yes")

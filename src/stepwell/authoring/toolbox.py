@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from stepwell.authoring.context import Context
 
 MAX_RESULT_CHARS = 100_000
+MAX_SHOWN_CHARS = 10_000
 GATE_HOLD_SECONDS = 60.0
 
 
@@ -208,8 +209,10 @@ class Toolbox:
             if decision.edited:
                 checked = tool.checked(decision.arguments)
         else:
+            # What is long stands in `node.started`, as a file if need be.
+            shown = dict(arguments) if len(str(arguments)) <= MAX_SHOWN_CHARS else None
             self._services.emit(
-                "tool.requested", node=node, tool=tool.name, mode="auto", request_id=None, arguments=dict(arguments)
+                "tool.requested", node=node, tool=tool.name, mode="auto", request_id=None, arguments=shown
             )
         return await self._run(tool, checked)
 

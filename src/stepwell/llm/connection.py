@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from stepwell.errors import StepwellError
@@ -73,7 +73,7 @@ class Connection:
                 model_request_parameters=prepared.parameters,
             )  # fmt: skip
             answer = self._answer(response, prepared, partial=False)
-            await listener.used(answer)
+            await _surely(listener.used(answer))
             return answer
 
         return await self._attempts(once, listener, lambda: False)
@@ -111,24 +111,29 @@ class Connection:
 
         opened: StreamedResponse | None = None
         try:
-            async with model_request_stream(
-                prepared.model, prepared.messages, model_settings=prepared.settings,
-                model_request_parameters=prepared.parameters,
-            ) as opened, _closing_on(stop, opened):  # fmt: skip
-                async for piece in _pieces(opened):
-                    on_piece(piece)
-                    if stop.is_set():
-                        break
+            try:
+                async with model_request_stream(
+                    prepared.model, prepared.messages, model_settings=prepared.settings,
+                    model_request_parameters=prepared.parameters,
+                ) as opened, _closing_on(stop, opened):  # fmt: skip
+                    async for piece in _pieces(opened):
+                        on_piece(piece)
+                        if stop.is_set():
+                            break
+            except Exception:
+                # A connection that we closed ourselves fails in as many ways as there are vendors.
+                if opened is None or not stop.is_set():
+                    raise
             response = opened.get()
             stopped = stop.is_set() and response.state != "complete"
             if not stopped and self._is_truncated(response):
                 raise truncated(self.spec)  # noqa: TRY301  (it is reported and raised like what the provider raises)
         except BaseException:
             if opened is not None:
-                await listener.used(self._answer(opened.get(), prepared, partial=True))
+                await _surely(listener.used(self._answer(opened.get(), prepared, partial=True)))
             raise
         answer = self._answer(response, prepared, partial=stopped)
-        await listener.used(answer)
+        await _surely(listener.used(answer))
         return answer
 
     def _is_truncated(self, response: "ModelResponse") -> bool:
@@ -171,6 +176,16 @@ class Connection:
         from stepwell.llm.translation import answer_of
 
         return answer_of(response, prepared.model.system, prepared.model.base_url, partial=partial)
+
+
+async def _surely(reporting: "Coroutine[Any, Any, None]") -> None:
+    """Report also where the call is cancelled meanwhile: what was used has to be paid for."""
+    task = asyncio.ensure_future(reporting)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait({task})
+        raise
 
 
 class _Prepared(NamedTuple):

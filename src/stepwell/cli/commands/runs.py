@@ -86,6 +86,8 @@ def show(output: Output, run_id: str) -> None:
     def text() -> str:
         names = ("status", "entrypoint", "conversation_id", "started_at", "ended_at", "duration_ms", "tokens", "nodes")
         lines = [f"run {report.run_id}"] + [f"  {name}: {shown[name]}" for name in names if shown[name] is not None]
+        if report.status == "waiting_input":
+            lines.append(f"  it waits for a person: `stepwell approvals list --run {run_id}`")
         if report.interrupted:
             lines.append(f"  its process is gone: `stepwell runs resume {run_id}` continues it")
         if report.error is not None:
