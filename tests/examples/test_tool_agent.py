@@ -19,6 +19,7 @@ USAGE = {"input": 50, "output": 10, "cache_read": 20}
 SCRIPT = [
     {"when": "deleted last-year.md", "text": "I deleted the note about last year.", "usage": USAGE},
     {"when": "was denied", "text": "Then I leave it.", "usage": USAGE},
+    {"when": "there is no note .last-year.md", "text": "It is gone.", "usage": USAGE},
     {"when": "Plans that are done", "tool_calls": [{"name": "delete_note", "arguments": {"name": "last-year.md"}}],
      "text": "It is old.", "usage": USAGE},
     {"when": "last-year.md", "tool_calls": [{"name": "read_note", "arguments": {"name": "last-year.md"}}], "usage": USAGE},
@@ -119,3 +120,46 @@ def test_modes_are_set_for_the_project(stepwell, project: Path):
     assert not (project / "notes" / "last-year.md").exists()
     assert stepwell("tools", "set", "delete_notes", "auto").code == 3
     assert stepwell("tools", "set", "delete_note", "default", "--json").json["mode"] == "manual"
+
+
+@pytest.mark.crash
+@pytest.mark.parametrize("kind", ["anthropic"], indirect=True)
+def test_a_run_that_is_killed_again_and_again_ends_as_if_it_was_not(stepwell, project: Path):
+    assert stepwell("tools", "set", "delete_note", "auto").code == 0
+    arguments = [
+        "run",
+        ".",
+        "--conversation-id",
+        "c1",
+        "--jsonl",
+        "--",
+        "--message",
+        "Delete the notes about last year",
+    ]
+    run_id, kills = "", 0
+    while kills < 12:
+        started = stepwell(*arguments, wait=False)
+        # What is on stdout may not be durable yet: that is what a kill in the middle is about.
+        seen = [json.loads(line) for line, _ in zip(started.stdout, range(7 + kills % 4), strict=False)]
+        run_id = seen[0]["run_id"]
+        if any(event["type"] == "run.completed" for event in seen):
+            started.communicate()
+            break
+        started.send_signal(signal.SIGKILL)
+        started.communicate()
+        kills += 1
+        arguments = ["runs", "resume", run_id, "--jsonl"]
+        messages = stepwell("conversations", "show", "c1", "--json").json.get("messages", [])
+        calls = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+        assert calls == [message["tool_call_id"] for message in messages if message["role"] == "tool"]
+    assert kills > 2
+    report = stepwell("runs", "show", run_id, "--json").json
+    if report["status"] != "completed":
+        assert stepwell("runs", "resume", run_id).code == 0
+    messages = stepwell("conversations", "show", "c1", "--json").json["messages"]
+    roles = [message["role"] for message in messages]
+    assert roles == ["user", *["assistant", "tool"] * 3, "assistant"]
+    assert messages[-1]["content"] in ("I deleted the note about last year.", "It is gone.")
+    assert not (project / "notes" / "last-year.md").exists()
+    sequences = [event["seq"] for event in stepwell("runs", "events", run_id, "--json").json["items"]]
+    assert sequences == list(range(1, len(sequences) + 1))
