@@ -23,7 +23,7 @@ from tests.servers import ThreadServer
 OWN, OTHER, UNKNOWN = (f"01936d3f-6a00-7000-8000-00000000000{digit}" for digit in "123")
 DOCUMENTS = {"/api/openapi.json"}  # served by the framework: what there is, and nothing of anybody
 SAMPLES = {
-    "domain": "kv", "scope": "project", "key:path": "k", "key": "k", "document_id": "d", "alias": "beta",
+    "domain": "kv", "domain:domain": "kv", "scope": "project", "key:path": "k", "key": "k", "document_id": "d", "alias": "beta",
     "name": "nobody", "token_id": new_id(), "lease": new_id(),
 }  # fmt: skip
 
@@ -154,11 +154,11 @@ def test_not_yours_and_not_there_are_the_same_answer(server: ThreadServer, keys:
 
 def test_a_route_without_a_role_fails_the_matrix():
     app = create_app(_nothing())
-    app.add_api_route("/api/v1/forgotten", dict)
+    app.add_api_route("/api/v1/forgotten", _nothing_said)
     with pytest.raises(TypeError, match="/api/v1/forgotten states no role"):
         list(roles_of(app))
     with pytest.raises(KeyError):
-        RoledRoute("/x", dict).get_route_handler()  # and cannot be served
+        RoledRoute("/x", _nothing_said).get_route_handler()  # and cannot be served
 
 
 def test_a_restricted_token_is_restricted(server: ThreadServer, keys: dict[str, str]):
@@ -243,3 +243,7 @@ def test_passwords_and_their_limits(server: ThreadServer):
 def _nothing() -> Services:
     """Services that are never used: only the routes of the application are looked at."""
     return Services(PostgresBackend("postgresql:///nowhere"))
+
+
+def _nothing_said() -> dict[str, str]:
+    return {}

@@ -122,3 +122,14 @@ def test_a_watch_goes_on_where_it_was_cut(small: ThreadServer):
         together = sorted(set(first + rest), key=lambda each: each[1])
         assert together == [(f"k{number}", number + 1) for number in range(6)]
         assert client.get(watch, headers={"Last-Event-ID": "x"}).status_code == 400
+
+
+def test_a_mistyped_or_repeated_argument_is_an_error(small: ThreadServer):
+    with small.client() as client:
+        for query in ("prefx=a", "prefix=a&prefix=b", "prefix=a&x=1"):
+            answer = client.get(f"{ENTRIES}?{query}")
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument"), query
+        assert client.get(f"{ENTRIES}?prefix=a").status_code == 200
+        assert client.get(f"{ENTRIES}/k?as=txt").status_code == 400
+        assert client.put(f"{ENTRIES}/k?x=1", json=1).status_code == 400
+        assert client.get(f"{ENTRIES}/k").status_code == 404

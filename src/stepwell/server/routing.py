@@ -4,21 +4,23 @@ A route without a role cannot be declared. Bodies are read as strict JSON (dupli
 overflow are refused) and then checked by their model.
 """
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from typing import Any, TypeVar
 
 from fastapi import APIRouter
+from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
+from stepwell.errors import InvalidArgument
 from stepwell.jsontext import decode_untrusted, encode
 from stepwell.server.access import Role
 from stepwell.server.problem import MEDIA_TYPE, of_validation
 from stepwell.server.services import access, services
 
-Handler = Callable[..., Coroutine[Any, Any, Any]]
+Handler = Callable[..., Coroutine[Any, Any, Response]]
 B = TypeVar("B", bound="Body")
 
 
@@ -28,24 +30,61 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+Quick = Callable[[Request], Awaitable[Response | None]]
+"""Answers a plain request without the framework's reading of arguments, which costs more than the work itself; None
+leaves the request to the framework."""
+
+
 class RoledRoute(APIRoute):
-    """Admits a request before anything of it is looked at."""
+    """Admits a request before anything of it is looked at, and refuses arguments that it does not know."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
-        role = Role((self.openapi_extra or {})["x-role"])
-        if role is Role.PUBLIC:
-            return handle
+        declared = self.openapi_extra or {}
+        role = Role(declared["x-role"])
+        quick: Quick | None = getattr(self.endpoint, "quick", None)
+        known = frozenset(_arguments(self.dependant))
 
         async def admitted(request: Request) -> Response:
-            held = services(request)
-            project_id = request.path_params.get("project_id")
-            header = request.headers.get("authorization")
-            request.state.access = await held.gate.admit(header, role, project_id)
-            held.rates.spend(access(request).identity.token_id)
+            if role is not Role.PUBLIC:
+                held = services(request)
+                project_id = request.path_params.get("project_id")
+                header = request.headers.get("authorization")
+                request.state.access = await held.gate.admit(header, role, project_id)
+                held.rates.spend(access(request).identity.token_id)
+            if quick is not None:
+                answer = await quick(request)
+                if answer is not None:
+                    return answer
+            if request.scope["query_string"]:
+                _check_query(request, known)
             return await handle(request)
 
         return admitted
+
+
+def _arguments(dependant: Dependant) -> Iterator[str]:
+    """The names of the query arguments that a handler and its dependencies take, one by one or as a model."""
+    for field in dependant.query_params:
+        model = field.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            yield from (inner.alias or name for name, inner in model.model_fields.items())
+        else:
+            yield field.alias
+    for inner in dependant.dependencies:
+        yield from _arguments(inner)
+
+
+def _check_query(request: Request, known: frozenset[str]) -> None:
+    """Refuse what would otherwise be dropped: a mistyped filter must not show everything."""
+    seen: set[str] = set()
+    for name, _ in request.query_params.multi_items():
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise InvalidArgument(f"{name!r:.60} is no argument here", hint=f"there are: {there}", argument=name[:60])
+        if name in seen:
+            raise InvalidArgument(f"{name!r:.60} is given twice", argument=name[:60])
+        seen.add(name)
 
 
 def api(
@@ -61,6 +100,7 @@ def api(
     status: int = 200,
     answers: Mapping[int, str] | None = None,
     media: str = "application/json",
+    quick: Quick | None = None,
 ) -> Callable[[Handler], Handler]:
     """Declare a route.
 
@@ -72,6 +112,7 @@ def api(
         status: of success.
         answers: other statuses it may give, with what they mean.
         media: the type of its answer.
+        quick: tried first; see `Quick`.
     """
     extra: dict[str, Any] = {"x-role": role.value}
     if body is not None:
@@ -99,6 +140,8 @@ def api(
         responses[status] = {"description": "Done.", "content": {media: content}}
 
     def declare(handler: Handler) -> Handler:
+        if quick is not None:
+            handler.quick = quick  # type: ignore[attr-defined]
         router.add_api_route(
             path,
             handler,

@@ -95,7 +95,10 @@ class PostgresBackend:
         namespace_id = self._ids.get(ns) or await self._find(ns)
         if not namespace_id:
             return {}
-        rows = await self._session().connections.fetch(sql.RECORDS + sql.IN_KEYS, (namespace_id, list(keys)))
+        one = len(keys) == 1
+        condition = sql.IS_KEY if one else sql.IN_KEYS
+        given = (namespace_id, keys[0] if one else list(keys))
+        rows = await self._session().connections.fetch(sql.RECORDS + condition, given)
         found = {row[0]: _record(row) for row in rows}
         return {key: found[key] for key in keys if key in found}
 

@@ -17,6 +17,7 @@ RECORDS = """
 SELECT key, value::text, revision, created_at, updated_at,
   last_project, last_workflow_name, last_run_id, last_conversation_id
 FROM stepwell.entry WHERE namespace_id = %s AND """
+IS_KEY = "key = %s"
 IN_KEYS = "key = ANY(%s)"
 
 COMMIT = """

@@ -1,13 +1,31 @@
 """How addresses name namespaces."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated
 
 from fastapi import Path, Query
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.requests import Request
 
 from stepwell.errors import ConversationRequired, InvalidArgument, StepwellError
 from stepwell.identifiers import check_conversation_id, check_key, check_project_id
 from stepwell.store.entries import Domain, Namespace, Scope
+
+
+class _DomainConvertor(Convertor[str]):
+    """Domains of entries in paths: `/projects/X/knowledge/documents/entries` is no address of entries."""
+
+    regex = "|".join(Domain)
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("domain", _DomainConvertor())
 
 
 class ProjectScope(StrEnum):
@@ -44,6 +62,21 @@ async def of_project(
     return Namespace(
         check_project_id(project_id), domain, Scope(scope), None, _conversation(scope.value, conversation_id)
     )
+
+
+def plain_project_address(request: Request) -> tuple[Namespace, Mapping[str, str]] | None:
+    """The namespace and the arguments of a request to a project's entries; None if something about it is unusual."""
+    given = request.query_params
+    conversation_id = given.get("conversation_id")
+    scope = request.path_params["scope"]
+    if len(given) != len(given.multi_items()) or (scope, conversation_id is None) not in _PLAIN:
+        return None
+    project_id, domain = check_project_id(request.path_params["project_id"]), Domain(request.path_params["domain"])
+    talk = None if conversation_id is None else check_conversation_id(conversation_id)
+    return Namespace(project_id, domain, Scope(scope), None, talk), given
+
+
+_PLAIN = frozenset({("project", True), ("conversation", False)})
 
 
 async def of_global(

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from stepwell.errors import EntryNotFound, InvalidArgument
 from stepwell.identifiers import check_key, check_project_id
 from stepwell.server.access import Role
+from stepwell.server.keys import ENTRY
 from stepwell.server.routes.addresses import uuid_of
 from stepwell.server.routes.storage import (
     CheckBody,
@@ -33,7 +34,7 @@ from stepwell.store.entries import Check, Domain, Namespace, Scope, Write
 
 router = APIRouter(tags=["relations"])
 
-_ENTRY = "/projects/{project_id}/related/{alias}/kv/entries/{key:path}"
+_ENTRY = f"/projects/{{project_id}}/related/{{alias}}/kv/{ENTRY}"
 _STALE = {412: "The entry is at another revision."}
 ProjectId = Annotated[str, Path(description="The calling project's UUID.")]
 Alias = Annotated[str, Path(description="The related project's name in the calling one.")]

@@ -18,8 +18,9 @@ from stepwell.errors import Conflict, EntryNotFound, InvalidArgument
 from stepwell.identifiers import check_key, check_prefix, check_project_id, iso_time
 from stepwell.jsontext import MAX_VALUE_BYTES, check_size, decode_untrusted, encode
 from stepwell.server.access import Role
+from stepwell.server.keys import ENTRY
 from stepwell.server.problem import problem
-from stepwell.server.routes.addresses import of_global, of_project, uuid_of
+from stepwell.server.routes.addresses import of_global, of_project, plain_project_address, uuid_of
 from stepwell.server.routing import Body, api, body_of, json_answer
 from stepwell.server.services import access, services
 from stepwell.store.entries import Check, Committed, Domain, Namespace, Record, Scope, Source, Span, Write
@@ -100,12 +101,23 @@ class ClearBody(Body):
 
 def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str) -> None:
     """The routes of one kind of namespace."""
-    root = f"{base}/{{domain}}/{{scope}}"
+    root = f"{base}/{{domain:domain}}/{{scope}}"
     At = Annotated[Namespace, Depends(place)]  # noqa: N806  (a type)
     Key = Annotated[str, Path(description="The key, percent-encoded.")]  # noqa: N806
     stale = {412: "The entry is at another revision."}
 
-    @api(router, "GET", f"{root}/entries/{{key:path}}", Role.GUEST, answers={304: "Still at that revision."})
+    unchanged = {304: "Still at that revision."}
+
+    async def get_plainly(request: Request) -> Response | None:
+        plain = plain_project_address(request) if place is of_project else None
+        if plain is None or plain[1].keys() - {"as", "conversation_id"} or plain[1].get("as", "value") not in set(Form):
+            return None
+        form = Form(plain[1].get("as", "value"))
+        return await get_entry(
+            request, plain[0], request.path_params["key"], form, request.headers.get("if-none-match")
+        )
+
+    @api(router, "GET", f"{root}/{ENTRY}", Role.GUEST, answers=unchanged, quick=get_plainly)
     async def get_entry(
         request: Request,
         at: At,
@@ -122,8 +134,15 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
             return Response(status_code=304, headers=tag)
         return Response(shown(found, form), 200, tag, "application/json")
 
+    async def put_plainly(request: Request) -> Response | None:
+        plain = plain_project_address(request) if place is of_project else None
+        if plain is None or plain[1].keys() - {"conversation_id"}:
+            return None
+        match, none_match = request.headers.get("if-match"), request.headers.get("if-none-match")
+        return await put_entry(request, plain[0], request.path_params["key"], match, none_match)
+
     @api(
-        router, "PUT", f"{root}/entries/{{key:path}}", Role.DEVELOPER, answers=stale,
+        router, "PUT", f"{root}/{ENTRY}", Role.DEVELOPER, answers=stale, quick=put_plainly,
         raw_body={"application/json": {"schema": {}}},
     )  # fmt: skip
     async def put_entry(
@@ -137,7 +156,7 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
         text = checked_text(await request.body())
         return await conditional(request, at, Write(check_key(key), text), if_match, if_none_match, _writer(at))
 
-    @api(router, "DELETE", f"{root}/entries/{{key:path}}", Role.DEVELOPER, answers=stale)
+    @api(router, "DELETE", f"{root}/{ENTRY}", Role.DEVELOPER, answers=stale)
     async def delete_entry(
         request: Request, at: At, key: Key, if_match: Annotated[str | None, Header()] = None
     ) -> Response:

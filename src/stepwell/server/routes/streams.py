@@ -45,7 +45,7 @@ class LockBody(Body):
 
 
 def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str) -> None:
-    root = f"{base}/{{domain}}/{{scope}}"
+    root = f"{base}/{{domain:domain}}/{{scope}}"
     At = Annotated[Namespace, Depends(place)]  # noqa: N806  (a type)
 
     @api(router, "GET", f"{root}/revision", Role.GUEST)
