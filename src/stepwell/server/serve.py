@@ -68,7 +68,7 @@ async def serve(
         app = create_app(held, hosts=hosts, origins=options.allow_origins)
         with _listen(options.host, options.port) as listener:
             port = listener.getsockname()[1]
-            server = _Server(_config(app))
+            server = _Server(uvicorn_config(app))
             ending = stop or asyncio.Event()
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):
@@ -109,7 +109,7 @@ class _Server(uvicorn.Server):
         """Nothing to install."""
 
 
-def _config(app: ASGIApp) -> uvicorn.Config:
+def uvicorn_config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app, log_config=None, access_log=False, lifespan="on", server_header=False, date_header=False,
         timeout_graceful_shutdown=DRAIN_SECONDS, timeout_keep_alive=30, ws="none",
