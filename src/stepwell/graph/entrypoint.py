@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from stepwell.authoring.calls import Frame, current_frame
+from stepwell.authoring.calls import Frame, Recorded, current_frame
 from stepwell.authoring.decorators import Workflow
 from stepwell.authoring.executor import Entrypoint, TokenUsage, default_input
 from stepwell.errors import FileMissing, ReplayMismatch, WorkflowInvalid
@@ -18,7 +19,7 @@ from stepwell.graph.plan import Plan, make_plan
 from stepwell.graph.ports import MISSING
 from stepwell.graph.registry import Registry, default_registry
 from stepwell.graph.validation import validate_file
-from stepwell.jsontext import decode
+from stepwell.jsontext import decode, encode
 
 if TYPE_CHECKING:
     from stepwell.authoring.context import Context
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 PREFIX = "workflow:"
 DEFAULT_PARALLELISM = 10
 MAX_PARALLELISM = 1_000
+MAX_OUTPUTS = 200
+REPEATED_CHARS = 2_000
 
 
 @dataclass
@@ -90,14 +93,17 @@ async def run_workflow_file(key: str, data: GraphInput, ctx: "Context") -> dict[
     folder = WorkflowFolder(ctx.project.folder)
     limit = max(1, min(int(data.max_parallelism), MAX_PARALLELISM))
     start = Start(MISSING if data.input is None else data.input, data.nodes)
-    outcome = await run_stored(key, start, ctx, Services(registry, folder, (), limit))
+    outcome = await run_stored(key, start, ctx, Services(registry, folder, (), limit, {}))
     outcome.raise_if_failed()
     return shown(key, outcome)
 
 
 def shown(key: str, outcome: Outcome) -> dict[str, Any]:
-    """An outcome as a run's output."""
-    made: dict[str, Any] = {"workflow": key, "outputs": outcome.outputs, "nodes": outcome.counts}
+    """An outcome as a run's output. Of very many nodes that nothing takes from, the first are shown."""
+    outputs = dict(islice(outcome.outputs.items(), MAX_OUTPUTS))
+    made: dict[str, Any] = {"workflow": key, "outputs": outputs, "nodes": outcome.counts}
+    if len(outputs) < len(outcome.outputs):
+        made["more_outputs"] = len(outcome.outputs) - len(outputs)
     if outcome.reply is not None:
         made["reply"] = outcome.reply
     handled = [{"node_id": f.node_id, "name": f.name, "error": f.error} for f in outcome.failures if f.handled]
@@ -114,17 +120,28 @@ async def run_stored(key: str, start: Start, ctx: "Context", services: Services)
     """
     frame = current_frame()
     assert frame is not None  # noqa: S101  (only called inside a run)
-    past = await _recorded(frame, key, ctx)
-    if past is not None:
-        document, workflow_id = past
-        plan = await asyncio.to_thread(lambda: _planned(read_workflow(document), services.registry, key))
-    else:
-        # Thousands of nodes take a while to read and check: the event loop is for others meanwhile.
-        stored, digest, plan = await asyncio.to_thread(_load, key, services)
-        workflow_id = stored.id or stored.key
-        await _record_start(frame, stored, digest)
-    services = services._replace(stack=(*services.stack, workflow_id))
-    return await run_plan(plan, start, ctx, services)
+    loaded = await _recorded(frame, key, ctx, services)
+    if loaded is None:
+        loaded = services.loaded.get(key)
+        if loaded is None:
+            # Thousands of nodes take a while to read and check: the event loop is for others meanwhile.
+            stored, digest, plan = await asyncio.to_thread(_load, key, services)
+            definition = await _definition(frame, stored, ctx)
+            loaded = _Loaded(plan, stored.id or stored.key, stored.name, digest, definition)
+            services.loaded[key] = loaded
+        _record_start(frame, key, loaded)
+    services = services._replace(stack=(*services.stack, loaded.workflow_id))
+    return await run_plan(loaded.plan, start, ctx, services)
+
+
+class _Loaded(NamedTuple):
+    """A workflow that is ready to run, and what to record of it."""
+
+    plan: Plan
+    workflow_id: str
+    title: str
+    digest: str
+    definition: Recorded
 
 
 def _load(key: str, services: Services) -> tuple[Stored, str, Plan]:
@@ -138,33 +155,54 @@ def _planned(file: WorkflowFile, registry: Registry, key: str) -> Plan:
     return make_plan(file.graph, registry)
 
 
-async def _recorded(frame: Frame, key: str, ctx: "Context") -> tuple[dict[str, Any], str] | None:
+async def _definition(frame: Frame, stored: Stored, ctx: "Context") -> Recorded:
+    """What to record of a definition. A subflow may be called thousands of times: then its text is kept once."""
+    assert stored.file is not None  # noqa: S101
+    made = await frame.session.record_aside(importable(stored.file.data.get("definition") or {}))
+    if made.spilled or not frame.path:
+        return made
+    text = encode(made.value)
+    if len(text) <= REPEATED_CHARS:
+        return made
+    kept = await ctx.files.write("definition.json", text, media_type="application/json")
+    return made._replace(value={"$artifact": kept.reference, "size": kept.size}, spilled=True)
+
+
+async def _recorded(frame: Frame, key: str, ctx: "Context", services: Services) -> _Loaded | None:
     """What a resumed run began with; None for a new run, and where it cannot be had again."""
     recorded = frame.session.recorded_mark("graph.started", frame.path)
     if recorded is None or not recorded["exact"]:
         return None
     definition = recorded["definition"]
-    if recorded["spilled"]:
+    reference = definition["$artifact"] if recorded["spilled"] else None
+    if reference in services.loaded:
+        found: _Loaded = services.loaded[reference]
+        return found
+    if reference is not None:
         try:
-            definition = decode((await ctx.files.read(definition["$artifact"])).decode())
+            definition = decode((await ctx.files.read(reference)).decode())
         except FileMissing:
             return None
-    return {"name": recorded["title"] or key, "definition": definition}, recorded["workflow_id"]
+    document = {"name": recorded["title"] or key, "definition": definition}
+    plan = await asyncio.to_thread(lambda: _planned(read_workflow(document), services.registry, key))
+    kept = Recorded(recorded["definition"], "", True, recorded["spilled"])
+    loaded = _Loaded(plan, recorded["workflow_id"], recorded["title"], recorded["content_hash"], kept)
+    if reference is not None:
+        services.loaded[reference] = loaded
+    return loaded
 
 
-async def _record_start(frame: Frame, stored: Stored, digest: str) -> None:
+def _record_start(frame: Frame, key: str, loaded: _Loaded) -> None:
     """Record the workflow as it is now. A resumed run whose record holds a secret needs the file unchanged."""
-    assert stored.file is not None  # noqa: S101
     recorded = frame.session.recorded_mark("graph.started", frame.path)
     if recorded is not None:
-        if recorded["content_hash"] != digest:
-            raise ReplayMismatch(f"the workflow {stored.key!r} was changed since the run was cut off")
+        if recorded["content_hash"] != loaded.digest:
+            raise ReplayMismatch(f"the workflow {key!r} was changed since the run was cut off")
         return
-    definition = await frame.session.record_aside(importable(stored.file.data.get("definition") or {}))
     frame.session.emit(
-        "graph.started", node=frame.path, workflow_key=stored.key, workflow_id=stored.id or stored.key,
-        title=stored.file.name, content_hash=digest, definition=definition.value, exact=definition.exact,
-        spilled=definition.spilled,
+        "graph.started", node=frame.path, workflow_key=key, workflow_id=loaded.workflow_id, title=loaded.title,
+        content_hash=loaded.digest, definition=loaded.definition.value, exact=loaded.definition.exact,
+        spilled=loaded.definition.spilled,
     )  # fmt: skip
 
 

@@ -12,12 +12,17 @@ MAX_NESTING = 16
 
 
 class Services(NamedTuple):
-    """What all nodes of a graph run share. `stack` holds the ids of the workflows that called this one, and its own."""
+    """What all nodes of a graph run share.
+
+    `stack` holds the ids of the workflows that called this one, and its own; `loaded` what was read of a workflow when
+    it was first called: a run sees each workflow as it was then.
+    """
 
     registry: "Registry"
     folder: "WorkflowFolder"
     stack: tuple[str, ...]
     max_parallelism: int
+    loaded: dict[str, Any]
 
 
 class BoundTool(Protocol):
