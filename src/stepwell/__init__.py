@@ -24,6 +24,7 @@ _PUBLIC = {
     "parse_conversation_input": "stepwell.conversation.inputs",
     "tool": "stepwell.tools.declaration",
     "workflow": "stepwell.authoring.decorators",
+    "workflow_tools": "stepwell.graph.agent_tools",
 }
 
 __all__ = [*_PUBLIC]
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from stepwell.authoring.toolbox import create_tool_approval_gate as create_tool_approval_gate
     from stepwell.conversation.inputs import parse_conversation_input as parse_conversation_input
     from stepwell.errors import StepwellError as StepwellError
+    from stepwell.graph.agent_tools import workflow_tools as workflow_tools
     from stepwell.graph.entrypoint import graph_entrypoint as graph_entrypoint
     from stepwell.graph.registry import node_type as node_type
     from stepwell.project.loader import load_project as load_project

@@ -219,3 +219,39 @@ async def test_tools_of_mcp_servers_are_listed_described_and_called(graphs, mcp_
     assert (await failure(graphs, "tools/mcp_hub", servers | {"action": "call", "tool_name": "on"}))["hint"] == (
         "did you mean one?"
     )
+
+
+async def test_what_feeds_a_tool_is_there_before_the_agent_begins_and_one_tool_serves_two_agents(graphs):
+    script = [{"when": "Rome", "text": "done"}, {"tool_calls": [{"name": "keep", "arguments": {"key": "k", "value": "x"}}]},
+              {"text": "kept"}]  # fmt: skip
+    with ScriptedServer(script) as server:
+        use(graphs, server)
+        report = await graphs.graph(
+            {
+                "m": MODEL, "slow": ("t/slow", {"value": "fixed", "seconds": 0.1}),
+                "keep": ("storage/kv", {"action": "set"}),
+                "a": ("agent/react_agent", {"task": "keep"}), "b": ("agent/react_agent", {"task": "Rome"}),
+            },
+            "m.llm_config>a.llm_config", "m.llm_config>b.llm_config", "slow.out>keep.value", "keep.value>a.tool_0",
+            "keep.value>b.tool_0",
+        )  # fmt: skip
+    assert report.status == "completed", report.error
+    assert report.output["outputs"]["a"]["final_answer"] == "kept"
+    assert (await one(graphs, "storage/kv", {"key": "k"}))["value"] == "fixed"  # the wire wins over the model
+
+
+async def test_the_workflow_tools_are_tools_of_an_executor(graphs):
+    from stepwell import workflow_tools
+
+    @workflow
+    async def main(data: dict, ctx: Context) -> dict:
+        nodes = [{"key": "a", "nodeType": "io/input_text", "config": {"text": "x"}}]
+        made = await ctx.tools.call("import_workflow", workflow_key="made-here", name="Made", nodes=nodes, edges=[])
+        seen = await ctx.tools.call("workflow_inspect", action="list_workflows", limit="5")
+        return {"made": made["outcome"], "seen": [item["workflow_key"] for item in seen["data"]]}
+
+    executor = Executor(entrypoints=[Entrypoint("main", main)], tools=workflow_tools())
+    handle = await graphs.host.start(project_of(executor, graphs.folder), input={})
+    report = await handle.report()
+    assert report.output == {"made": "created", "seen": ["made-here"]}, report.error
+    assert [tool.mode for tool in workflow_tools(import_mode="manual")] == ["auto", "manual", "auto", "auto"]
