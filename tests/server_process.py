@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -29,18 +30,20 @@ class ServerProcess:
         folder: its home and its log; made if missing.
         dsn: the database; None is an embedded PostgreSQL in the folder.
         key: the administrator's key, where another server was the first on the database.
-        start: at once.
+        options: further words of the command line.
     """
 
-    def __init__(self, folder: Path, dsn: str | None = None, *, key: str | None = None, start: bool = True) -> None:
+    def __init__(
+        self, folder: Path, dsn: str | None = None, *, key: str | None = None, options: Sequence[str] = ()
+    ) -> None:
         self.folder = folder
         self.dsn = dsn
         self.key = key
         self.port = 0
         self.url = ""
         self.process: subprocess.Popen[str] | None = None
-        if start:
-            self.start()
+        self._options = options
+        self.start()
 
     @property
     def log(self) -> str:
@@ -61,7 +64,7 @@ class ServerProcess:
             environment["STEPWELL_DATABASE_URL"] = self.dsn
         with (self.folder / "server.log").open("a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "stepwell", "--json", "server", "--port", str(self.port)],
+                [sys.executable, "-P", "-m", "stepwell", "--json", "server", "--port", str(self.port), *self._options],
                 env=environment, stdout=subprocess.PIPE, stderr=log, text=True,
             )  # fmt: skip
 
@@ -116,7 +119,7 @@ class ServerProcess:
         self.kill()
 
 
-def eventually(condition: Any, seconds: float = 20.0) -> None:
+def eventually(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """Wait until a condition holds; an assertion error if it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -23,7 +23,7 @@ from tests.servers import ThreadServer
 OWN, OTHER, UNKNOWN = (f"01936d3f-6a00-7000-8000-00000000000{digit}" for digit in "123")
 DOCUMENTS = {"/api/openapi.json"}  # served by the framework: what there is, and nothing of anybody
 SAMPLES = {
-    "domain": "kv", "domain:domain": "kv", "scope": "project", "key:path": "k", "key": "k", "document_id": "d", "alias": "beta",
+    "domain": "kv", "domain:domain": "kv", "scope": "project", "key:key": "k", "key": "k", "document_id": "d", "alias": "beta",
     "name": "nobody", "token_id": new_id(), "lease": new_id(),
 }  # fmt: skip
 

@@ -145,8 +145,9 @@ class EmbeddedPostgres:
 
     def _initialise(self) -> None:
         # Made beside and renamed, so that a start cut off half-way leaves no half-made data folder.
+        for left in self.folder.glob("data.*"):
+            shutil.rmtree(left, ignore_errors=True)
         fresh = self.folder / f"data.{os.getpid()}"
-        shutil.rmtree(fresh, ignore_errors=True)
         try:
             self._run(
                 "initdb", "-D", str(fresh), "-U", "postgres", "--encoding=UTF8", "--no-locale", "--auth-local=trust",

@@ -22,13 +22,17 @@ async def ensure_schema(dsn: str) -> None:
 
     Raises:
         SchemaTooNew: a newer stepwell wrote it; nothing was changed.
-        StorageUnavailable: PostgreSQL is too old, or its encoding is not UTF-8.
+        StorageUnavailable: PostgreSQL is too old, its encoding is not UTF-8, or it cannot be reached or refuses: then
+            nothing was changed.
     """
-    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-        await _check_server(connection)
-        if await _version(connection) == LATEST:
-            return
-    await asyncio.to_thread(_migrate, dsn)
+    try:
+        async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+            await _check_server(connection)
+            if await _version(connection) == LATEST:
+                return
+        await asyncio.to_thread(_migrate, dsn)
+    except psycopg.Error as error:
+        raise translated(error) from None
 
 
 async def schema_of(dsn: str) -> str | None:
@@ -78,13 +82,19 @@ def _migrate(dsn: str) -> None:
     from alembic import command
     from alembic.config import Config
     from sqlalchemy import create_engine, pool
+    from sqlalchemy.exc import DBAPIError
 
     with psycopg.connect(dsn, autocommit=True) as guard:
         guard.execute("SELECT pg_advisory_lock(%s)", (_MIGRATING,))
         guard.execute("CREATE SCHEMA IF NOT EXISTS stepwell")
         engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(dsn), poolclass=pool.NullPool)
-        with engine.begin() as connection:
-            config = Config()
-            config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+        config = Config()
+        config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
+        try:
+            with engine.begin() as connection:
+                config.attributes["connection"] = connection
+                command.upgrade(config, "head")
+        except DBAPIError as error:  # its text is the whole script
+            if isinstance(error.orig, psycopg.Error):
+                raise error.orig from None
+            raise
