@@ -30,12 +30,14 @@ BENCHMARKS = (
     "kv_sync",
     "kv_async",
     "kv_langgraph",
+    "kv_server",
     "counter",
     "conversation",
     "knowledge_listing",
     "knowledge_search",
     "knowledge_save",
     "chain",
+    "graph",
     "startup",
 )
 RESULTS = Path(__file__).with_name("results.json")
