@@ -71,7 +71,8 @@ class Connections:
 
         async def run(connection: Connection) -> list[tuple[Any, ...]]:
             cursor = await connection.execute(statement, values)
-            return await cursor.fetchall() if cursor.description else []
+            # `description` would make an object a column
+            return await cursor.fetchall() if cursor.pgresult is not None and cursor.pgresult.nfields else []
 
         return await self.repeated(run)
 
