@@ -13,6 +13,8 @@ NS = Namespace("01936d3f-6a00-7000-8000-0000000000aa", Domain.KV, Scope.PROJECT)
 async def main(command: str, dsn: str) -> None:
     """Hold the lock for ever, or migrate as soon as the parent says so."""
     if command == "migrate":
+        sys.stdout.write("ready\n")
+        sys.stdout.flush()
         sys.stdin.readline()
         await ensure_schema(dsn)
         return

@@ -116,9 +116,11 @@ async def test_data_of_an_older_version_stay(revision: str, database: Database) 
 
 def test_four_processes_migrate_at_once(database: Database) -> None:
     words = [sys.executable, "-m", "tests.faults.postgres_children", "migrate", database.dsn]
-    children = [
-        subprocess.Popen(words, cwd=ROOT, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(4)
-    ]
+    pipe = subprocess.PIPE
+    children = [subprocess.Popen(words, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(4)]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
     for child in children:
         assert child.stdin is not None
         child.stdin.write("\n")
