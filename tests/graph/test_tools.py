@@ -434,6 +434,18 @@ def test_snapshots_hold_regular_files_and_are_read_by_their_manifest(tools, grap
         take_snapshot(FileStore(tmp_path / "f"), source, max_files=2)
 
 
+def test_arguments_that_are_nested_too_deep_or_no_json_are_refused(tools):
+    deep: list = []
+    for _ in range(5_000):
+        deep = [deep]
+    nodes = [{"key": "a", "nodeType": "t/pass", "config": {"value": deep}}]
+    assert tools.call("import_workflow", REQUEST | {"nodes": nodes})["error_code"] == "INVALID_CONTENT"
+    answer = tools.call(
+        "workflow_inspect", {"action": "validate_workflow", "definition": {"nodes": [{"a": float("nan")}]}}
+    )
+    assert answer["status"] == "error"
+
+
 def test_nothing_a_caller_says_makes_a_tool_raise(tools):
     seed = random.Random(7)
     junk = [

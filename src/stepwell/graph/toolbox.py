@@ -12,6 +12,7 @@ from stepwell.graph.inspecting import workflow_inspect
 from stepwell.graph.registry import NodeType
 from stepwell.graph.similar import closest
 from stepwell.graph.tracing import get_execution_trace
+from stepwell.jsontext import encode
 
 TOOLS = ("workflow_inspect", "import_workflow", "get_execution_trace", "read_artifact")
 
@@ -54,6 +55,7 @@ class WorkflowTools:
         if name == "import_workflow" and isinstance(arguments.get("workflow_key"), (int, list, dict)):
             return {"error_code": "INVALID_WORKFLOW_KEY", "error": "workflow_key is not a text", "warnings": []}
         try:
+            encode(arguments, max_bytes=1 << 40)  # nested too deep, or no JSON at all: refused before anything walks it
             values, ignored = tool_arguments(self._type(name), arguments)
         except StepwellError as error:
             return self._refusal(name, error)

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 from stepwell.graph.diagnostics import Diagnostic, Report, quoted
 from stepwell.graph.format import Graph, GraphEdge, GraphNode, WorkflowFile
-from stepwell.graph.ports import MISSING, Misfit, Port, fit, fits
+from stepwell.graph.ports import MISSING, TEXT_TYPES, Misfit, Port, fit, fits
 from stepwell.graph.registry import RESERVED_CONFIG, NodeType, Registry
 from stepwell.graph.similar import closest
 from stepwell.graph.topology import cycles
@@ -151,7 +151,11 @@ def fit_config(value: Any, port: Port) -> Any:
     Raises:
         Misfit: it does not fit.
     """
-    if value is None or (value == "" and not port.required and port.enum and "" not in port.enum):
+    if value is None:
+        return None
+    # Editors write an empty text for a field that was left empty, whatever its type.
+    is_text = port.type in TEXT_TYPES or port.type in ("any", "json")
+    if value == "" and not (is_text and (not port.enum or "" in port.enum)):
         return None
     return fit(value, port.type, nullable=port.nullable, enum=port.enum)
 

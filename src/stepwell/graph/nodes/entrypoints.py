@@ -75,6 +75,7 @@ class ToolHub:
         error_details: str
         mode: str
         warnings: list[Any]
+        approval: dict[str, Any]
 
     async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
         toolbox = ctx.run.tools
@@ -83,6 +84,7 @@ class ToolHub:
             offered = {name: tool for name, tool in offered.items() if name in inputs.enabled_tools}
         wanted = [str(name) for name in inputs.enabled_tools or ()]
         emitted: dict[str, Any] = {
+            "approval": {"modes": {name: toolbox.mode(tool) for name, tool in offered.items()}},
             "mode": inputs.mode, "unavailable_tools": [name for name in wanted if name not in offered],
             "tools": [{"name": t.name, "description": t.description, "schema": t.schema} for t in offered.values()],
         }  # fmt: skip

@@ -75,6 +75,7 @@ class FileOpsHub:
         suggested_action: str
         summary: str
         terminal: bool
+        workspace_delta: dict[str, Any]
 
     async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
         enabled = [name for name in (*READING, *CHANGING) if getattr(inputs, f"allow_{name}")]
@@ -102,6 +103,7 @@ class FileOpsHub:
             emitted["mutation_receipt"] = work.receipts[-1]
             emitted["mutation_receipts"] = work.receipts
             emitted["mutation_summary"] = f"{len(work.receipts)} changes"
+            emitted["workspace_delta"] = {"changed": [receipt["path"] for receipt in work.receipts]}
         return emitted
 
 

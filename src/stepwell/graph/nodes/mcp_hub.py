@@ -32,6 +32,7 @@ class McpHub:
         timeout_ms: int = 30_000
         tool_visibility: str | None = None
         visibility_config: dict[str, Any] | None = None
+        env_vars: dict[str, Any] | None = None
 
     class Outputs(BaseModel):
         result: dict[str, Any]

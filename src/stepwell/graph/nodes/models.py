@@ -1,7 +1,7 @@
 """Language models and agents in a graph, through the run's own providers."""
 
 import json
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from pydantic import BaseModel
 
@@ -173,10 +173,19 @@ class ReactAgent:
         tools: dynamic("tool_")  # type: ignore[valid-type]
         execution_mode: str = "light"
         max_tool_calls_per_turn: int | None = None
+        # Files of other editors carry these; the loop here has no use for them, and they change nothing.
+        long_task_safety_policy: dict[str, Any] | None = None
         max_checkpoints: int = 3
         max_review_rounds: int = 1
+        min_tool_calls_for_skill: int = 3
+        reminder_policy: dict[str, Any] | None = None
+        reviewer_llm_config: dict[str, Any] | None = None
+        reviewer_prompt: str | None = None
+        short_task_budget_chunk: int = 40
+        task_run_mode: Literal["short", "long"] | None = None
         transparent_agent_streaming: bool = True
         use_function_calling: bool = True
+        use_llm_evaluation: bool = False
 
     class Outputs(BaseModel):
         final_answer: str
@@ -190,6 +199,10 @@ class ReactAgent:
         session_id: str
         artifacts: list[Any]
         suggested_next_action: str
+        continuation_policy: dict[str, Any]
+        interim_report: str
+        requires_review: bool
+        skill_summary: AgentContext
 
     async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
         messages = _asked(inputs.context, inputs.instruction_prompt, inputs.task or inputs.user_message)
@@ -198,10 +211,13 @@ class ReactAgent:
             "final_answer": talk.text, "success": talk.done, "status": "completed" if talk.done else "max_iterations",
             "context": with_messages({**(inputs.context or {}), "messages": messages}, *talk.added),
             "iterations_used": talk.rounds, "total_tokens": talk.prompt_tokens + talk.completion_tokens,
-            "trace": _trace(talk), "session_id": ctx.run.run_id, "artifacts": [],
+            "trace": _trace(talk), "session_id": ctx.run.run_id, "artifacts": [], "requires_review": False,
         }  # fmt: skip
         if not talk.done:
-            emitted |= {"pause_reason": "max_iterations", "suggested_next_action": "raise max_iterations"}
+            emitted |= {
+                "pause_reason": "max_iterations", "suggested_next_action": "raise max_iterations",
+                "interim_report": talk.text,
+            }  # fmt: skip
         return emitted
 
 

@@ -1,6 +1,7 @@
 """Texts and files that enter a graph."""
 
 import asyncio
+import base64
 import json
 from typing import Annotated, Any
 
@@ -118,12 +119,21 @@ class FileUpload:
         errors: list[Any]
         llm_text: str
         user_message_rich: dict[str, Any]
+        image_base64: str
+        audio_base64: str
+        document_base64: str
+        video_file_path: str
+        ocr_status: str
+        ocr_text: str
+        ocr_results_json: str
+        ocr_structured_json: str
 
     async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
         listed = decode_untrusted(inputs.files_json, what="files_json")
         if not isinstance(listed, list) or len(listed) > MAX_FILES:
             raise InvalidArgument(f"files_json is not an array of at most {MAX_FILES} files", argument="files_json")
         records, errors, texts = [], [], []
+        encoded: dict[str, str] = {}
         for item in listed:
             try:
                 record = await ctx.run.files.record(artifact_of(item))
@@ -136,8 +146,13 @@ class FileUpload:
                 errors.append(error.message)
                 continue
             records.append((kind, record))
-            if kind == "document" and record.size <= inputs.llm_inline_max_bytes:
-                texts.append((await ctx.run.files.read(record.reference)).decode("utf-8", "replace"))
+            if kind == "video":
+                encoded.setdefault("video_file_path", record.name)
+            elif record.size <= inputs.llm_inline_max_bytes:
+                content = await ctx.run.files.read(record.reference)
+                encoded.setdefault(f"{kind}_base64", base64.b64encode(content).decode())
+                if kind == "document":
+                    texts.append(content.decode("utf-8", "replace"))
         emitted: dict[str, Any] = {
             "artifacts": [record.to_dict() for _, record in records], "file_count": len(records),
             "file_paths": [record.name for _, record in records], "errors": errors, "llm_text": "\n\n".join(texts),
@@ -153,6 +168,9 @@ class FileUpload:
                 emitted[f"{kind}_filename"] = record.name
         if texts:
             emitted["document_text"] = texts[0]
+        if inputs.enable_ocr:
+            emitted["ocr_status"] = "not_available"
+        emitted |= encoded  # the first of each kind, where it is small
         return emitted
 
 
