@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from stepwell.project.loader import Project
     from stepwell.runtime.runner import RunHandle
 
-_NODE_MARKS = {"node.started": "▸", "node.completed": "✓", "node.failed": "✗", "node.cancelled": "■"}
+_NODE_MARKS = {
+    "node.started": "▸", "node.completed": "✓", "node.failed": "✗", "node.cancelled": "■", "node.skipped": "·"
+}  # fmt: skip
 
 
 class Live:
@@ -36,6 +38,7 @@ class Live:
         self._at_line_start = True
         self._item: str | None = None
         self._lost: OSError | None = None
+        self._titles: dict[str, str] = {}
         self._on_terminal = sys.stderr.isatty() and not output.quiet and not output.json and not jsonl
 
     def show(self, event: Event) -> None:
@@ -121,11 +124,16 @@ class Live:
             self._at_line_start = True
 
     def _node(self, event: Event) -> None:
+        node = event.data["node"]
+        if "title" in event.data:  # the nodes of a graph: their paths are of ids, which say nothing to a person
+            self._titles[node] = event.data["title"]
+        name = "/".join(self._titles.get("/".join(parts), parts[-1]) for parts in _beginnings(node))
         if self._output.verbose:
             took = f" {event.data['duration_ms']:.0f} ms" if "duration_ms" in event.data else ""
-            self._say(f"{_NODE_MARKS[event.type]} {event.data['node']}{took}")
+            why = f" ({event.data['reason'].replace('_', ' ')})" if event.type == "node.skipped" else ""
+            self._say(f"{_NODE_MARKS[event.type]} {name}{took}{why}")
         elif event.type == "node.started":
-            self._status(event.data["node"])
+            self._status(name)
 
     def _say(self, text: str) -> None:
         self._clear_status()
@@ -146,6 +154,12 @@ class Live:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
             self._status_shown = False
+
+
+def _beginnings(path: str) -> list[list[str]]:
+    """The parts of a node's path: the first, the first two, …"""
+    parts = path.split("/")
+    return [parts[:end] for end in range(1, len(parts) + 1)]
 
 
 Begin = Callable[[Host, Callable[[Event], None]], Awaitable["RunHandle"]]
