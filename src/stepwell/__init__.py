@@ -10,8 +10,11 @@ _PUBLIC = {
     "Conversation": "stepwell.authoring.executor",
     "Entrypoint": "stepwell.authoring.executor",
     "Executor": "stepwell.authoring.executor",
+    "Footer": "stepwell.conversation.slash",
     "Host": "stepwell.runtime.host",
     "MISSING": "stepwell.storage.entry",
+    "SlashCommand": "stepwell.conversation.slash",
+    "SlashParameter": "stepwell.conversation.slash",
     "StepwellError": "stepwell.errors",
     "TokenReport": "stepwell.usage.report",
     "TokenUsage": "stepwell.authoring.executor",
@@ -19,9 +22,11 @@ _PUBLIC = {
     "graph_entrypoint": "stepwell.graph.entrypoint",
     "load_project": "stepwell.project.loader",
     "load_settings": "stepwell.settings",
+    "message_of": "stepwell.conversation.default_input",
     "node": "stepwell.authoring.decorators",
     "node_type": "stepwell.graph.registry",
     "parse_conversation_input": "stepwell.conversation.inputs",
+    "parse_slash_parameters": "stepwell.conversation.slash",
     "tool": "stepwell.tools.declaration",
     "workflow": "stepwell.authoring.decorators",
     "workflow_tools": "stepwell.graph.agent_tools",
@@ -39,7 +44,12 @@ if TYPE_CHECKING:
     from stepwell.authoring.executor import Executor as Executor
     from stepwell.authoring.executor import TokenUsage as TokenUsage
     from stepwell.authoring.toolbox import create_tool_approval_gate as create_tool_approval_gate
+    from stepwell.conversation.default_input import message_of as message_of
     from stepwell.conversation.inputs import parse_conversation_input as parse_conversation_input
+    from stepwell.conversation.slash import Footer as Footer
+    from stepwell.conversation.slash import SlashCommand as SlashCommand
+    from stepwell.conversation.slash import SlashParameter as SlashParameter
+    from stepwell.conversation.slash import parse_slash_parameters as parse_slash_parameters
     from stepwell.errors import StepwellError as StepwellError
     from stepwell.graph.agent_tools import workflow_tools as workflow_tools
     from stepwell.graph.entrypoint import graph_entrypoint as graph_entrypoint

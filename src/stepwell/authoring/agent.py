@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwell.authoring.calls import NodeSpec, call, current_frame
+from stepwell.conversation.compact import context_messages
 from stepwell.conversation.messages import paired_messages
 from stepwell.conversation.state import Conversation
 from stepwell.errors import AgentLimit, InvalidArgument, MessageConflict
@@ -185,7 +186,7 @@ class _Loop:
         assert conversation is not None  # noqa: S101
 
         async def history() -> list[dict[str, Any]]:
-            found = await conversation.messages(self._history)
+            found = await context_messages(conversation, self._history)
             shown = [{name: message[name] for name in _KEPT if name in message} for message in found]
             return [message for message in shown if not message.get("damaged")]
 

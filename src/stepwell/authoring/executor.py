@@ -5,7 +5,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from stepwell.authoring.decorators import Workflow
+from stepwell.authoring.hooks import NodeHook
 from stepwell.authoring.schema import is_any, json_schema, validate
+from stepwell.conversation.slash import BUILT_IN, Footer, SlashCommand, SlashParameter, check_menu
 from stepwell.errors import EntrypointNotFound, ExecutorInvalid, InputInvalid, StepwellError
 from stepwell.jsontext import decode_untrusted
 from stepwell.tools.declaration import tool_of
@@ -33,14 +35,32 @@ class Conversation:
     Args:
         enabled: under the older form `Executor(conversation=Conversation(enabled=True))`.
         attachments: which of `images`, `files`, `videos` an input may carry.
+        parameters: parameters of the `/` menu; they reach the entrypoint with every input.
+        commands: commands of the `/` menu: names of built-in ones, and the project's own.
+        footer: plain text under the input, or lines that depend on parameters.
+        input_queue: take inputs while a run is active, and run them in order afterwards.
     """
 
-    def __init__(self, *, enabled: bool = True, attachments: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        *,
+        enabled: bool = True,
+        attachments: Sequence[str] = (),
+        parameters: Sequence[SlashParameter] = (),
+        commands: Sequence[str | SlashCommand] = tuple(BUILT_IN),
+        footer: str | Sequence[Footer] = (),
+        input_queue: bool = False,
+    ) -> None:
         unknown = set(attachments) - {"images", "files", "videos"}
         if unknown:
             raise ExecutorInvalid(f"conversation attachments {sorted(unknown)} are not images, files or videos")
         self.enabled = enabled
         self.attachments = tuple(attachments)
+        self.parameters = tuple(parameters)
+        self.commands = tuple(commands)
+        self.footer = (Footer(footer),) if isinstance(footer, str) else tuple(footer)
+        self.input_queue = input_queue
+        check_menu(self.parameters, self.commands, self.footer)
 
 
 class Entrypoint:
@@ -115,6 +135,7 @@ class Executor:
         entrypoints: at least one, with unique ids.
         conversation: the conversation's declaration.
         tools: functions decorated with `@tool`, each with a name of its own.
+        node_hooks: code around every node call, the first one outermost: `async def hook(call, proceed)`; see `NodeHook`.
         workflow, create_input, token_usage: the short form with one entrypoint `main`.
 
     Raises:
@@ -129,6 +150,7 @@ class Executor:
         entrypoints: Sequence[Entrypoint] = (),
         conversation: Conversation | None = None,
         tools: Sequence[Any] = (),
+        node_hooks: Sequence[NodeHook] = (),
         workflow: Workflow | None = None,
         create_input: Callable[..., Any] | None = None,
         token_usage: TokenUsage | None = None,
@@ -142,9 +164,12 @@ class Executor:
         self.conversation = conversation or (Conversation() if project_type == "conversation" else None)
         declared = [tool_of(tool) for tool in tools]
         self.tools = {tool.name: tool for tool in declared}
+        self.node_hooks = tuple(node_hooks)
         self.entrypoints = {point.id: point for point in points}
         self.default_entrypoint = default_entrypoint or (points[0].id if points else "")
         problems = self._problems(points)
+        if not all(inspect.iscoroutinefunction(hook) for hook in self.node_hooks):
+            problems.append("a node hook is not an `async def hook(call, proceed)`")
         if len(self.tools) != len(declared):
             problems.append("two tools have the same name")
         if problems:
@@ -189,6 +214,12 @@ class Executor:
                 problems.append(f"entrypoint {point.id!r:.60}: its workflow is not decorated with @workflow")
         if len(self.entrypoints) != len(points):
             problems.append("two entrypoints have the same id")
+        if self.conversation is not None:
+            problems += [
+                f"the command /{command.name}: there is no entrypoint {command.entrypoint!r:.60}"
+                for command in self.conversation.commands
+                if isinstance(command, SlashCommand) and command.entrypoint not in self.entrypoints
+            ]
         if points and self.default_entrypoint not in self.entrypoints:
             problems.append(f"default_entrypoint {self.default_entrypoint!r:.60} is not one of the entrypoints")
         return problems

@@ -78,6 +78,20 @@ class ExitInRun(StepwellError):
     default_hint = "return, or raise an error, to end a run"
 
 
+class WorkflowNesting(StepwellError):
+    """A workflow calls workflows that call workflows, too deeply; `chain` has their names."""
+
+    code, kind = "workflow_nesting", Kind.FAILED
+    default_hint = "a workflow that calls itself needs an end; a loop needs no nesting"
+
+
+class OutputBridgeFailed(StepwellError):
+    """A handler of `ctx.run_workflow(on_output=…, on_output_chunk=…)` raised; the call failed at once."""
+
+    code, kind = "output_bridge_failed", Kind.FAILED
+    output_bridge_failed = True
+
+
 class NodeTimeout(StepwellError):
     """A node did not finish within its timeout."""
 
@@ -112,6 +126,26 @@ class MessageConflict(StepwellError):
     """A message id is already taken by another message of the conversation."""
 
     code, kind = "message_conflict", Kind.CONFLICT
+
+
+class ConversationBusy(StepwellError):
+    """Another chat sends this conversation's inputs; a conversation has one at a time."""
+
+    code, kind = "conversation_busy", Kind.CONFLICT
+    default_hint = "use that chat, end it, or begin another conversation"
+
+
+class InputQueueFull(StepwellError):
+    """As many inputs as may wait are waiting; the new one was not accepted."""
+
+    code, kind = "input_queue_full", Kind.CONFLICT
+    default_hint = "wait until some have run, or remove one"
+
+
+class QueuedInputNotFound(StepwellError):
+    """No such input waits: it was never sent, has been taken, or was removed."""
+
+    code, kind = "queued_input_not_found", Kind.NOT_FOUND
 
 
 class DocumentExists(StepwellError):

@@ -1,0 +1,1 @@
+"""Conversation input and `stepwell chat`."""
