@@ -75,3 +75,45 @@ def test_a_killed_graph_leaves_nothing_running_and_goes_on_with_what_it_began_wi
     assert json.loads(stepwell(project, "kv", "get", "done", "--json").stdout)["value"] == 2
     shown = json.loads(stepwell(project, "workflows", "execution", run_id, "--json").stdout)["data"]
     assert (shown["status"], shown["node_counts"]) == ("cancelled", {"completed": 2, "failed": 1, "skipped": 1})
+
+
+@pytest.mark.crash
+def test_a_parallel_graph_that_is_killed_again_and_again_is_finished_by_resuming(project):
+    nodes = {"start": ("io/input_text", {"text": "x"})}
+    edges = []
+    for branch in range(4):
+        before = "start.text"
+        for step in range(4):
+            wait, count = f"w{branch}{step}", f"c{branch}{step}"
+            nodes[wait] = ("utils/delay", {"delay_value": 20 + 15 * ((branch * 7 + step * 3) % 5), "delay_unit": "ms"})
+            nodes[count] = ("storage/kv", {"action": "increment", "key": f"{branch}{step}"})
+            edges += [f"{before}>{wait}.passthrough", f"{wait}.passthrough>{count}.default"]
+            before = f"{count}.found"
+    nodes["join"] = ("utils/smart_var", {"template": "{{input_0}} {{input_3}}"})
+    edges += [f"c{branch}3.value>join.input_{branch}" for branch in range(4)]
+    save(project, "wide", nodes, *edges)
+    command = [sys.executable, "-m", "stepwell", "workflows", "run", "wide", "--jsonl"]
+    run_id, kills = None, 0
+    for attempt in range(12):
+        child = subprocess.Popen(command, cwd=project, stdout=subprocess.PIPE, text=True)
+        seen = 0
+        for line in child.stdout:
+            event = json.loads(line)
+            run_id = event["run_id"]
+            seen += event["type"] == "node.completed"
+            if seen > 3 + attempt and kills < 6:
+                os.kill(child.pid, signal.SIGKILL)
+                kills += 1
+                break
+        child.stdout.close()
+        code = child.wait()
+        command = [sys.executable, "-m", "stepwell", "runs", "resume", run_id, "--jsonl"]
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL, code
+    assert kills >= 3
+    shown = json.loads(stepwell(project, "workflows", "execution", run_id, "--json").stdout)["data"]
+    assert (shown["status"], shown["node_counts"]) == ("completed", {"completed": 34})
+    counts = [json.loads(stepwell(project, "kv", "get", f"{b}{s}").stdout) for b in range(4) for s in (0, 3)]
+    assert all(1 <= count <= 3 for count in counts)
+    assert sum(counts) <= len(counts) + kills  # only what was not yet recorded may be done again

@@ -1,7 +1,7 @@
 """Files below one folder, and nothing else: neither `..`, links nor a race lead out of it.
 
 Every part of a path is opened relative to the folder before it, without following links (`openat`, `O_NOFOLLOW`), so
-what was checked is what is used. Where a system has no such calls (Windows), every part is checked for links instead.
+what was checked is what is used. A system without such calls (Windows) gets no file operations rather than unsafe ones.
 """
 
 import contextlib
@@ -80,6 +80,10 @@ class Confined:
     @contextlib.contextmanager
     def folder(self, parts: tuple[str, ...], *, create: bool = False) -> Iterator[int]:
         """An open descriptor of a folder below the root."""
+        if not _HAS_OPENAT:
+            raise NodeRefused(
+                "this system has no way to keep file operations inside a folder", hint="use Linux or macOS"
+            )
         descriptor = os.open(self.root, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0))
         try:
             for part in parts:

@@ -62,6 +62,7 @@ def _limit(task: dict[str, Any]) -> list[str]:
         import signal
     except ImportError:
         return ["this system has no limits of memory and processor time"]
+    warnings: list[str] = []
     seconds = int(task["seconds"]) + 1
     for name, value in (
         ("RLIMIT_AS", task["memory"] + 64 * 1024 * 1024),
@@ -74,11 +75,14 @@ def _limit(task: dict[str, Any]) -> list[str]:
             limit = getattr(resource, name)
             hard = resource.getrlimit(limit)[1]
             least = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(limit, (least, least))
+            try:
+                resource.setrlimit(limit, (least, least))
+            except (ValueError, OSError):  # macOS, for one, does not take every limit
+                warnings.append(f"{name} could not be set")
     if hasattr(signal, "setitimer"):
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, task["seconds"])
-    return []
+    return warnings
 
 
 def _without_network() -> str:

@@ -56,6 +56,8 @@ class PythonCode:
     async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
         if len(inputs.script) > MAX_SCRIPT_CHARS:
             raise NodeRefused(f"the script has {len(inputs.script):,} characters; at most {MAX_SCRIPT_CHARS:,}")
+        if os.name == "nt":
+            raise NodeRefused("this system has no limits for scripts", hint="use Linux or macOS")
         seconds = max(1, min(inputs.timeout_ms, MAX_TIMEOUT_MS)) / 1_000
         task = {
             "script": inputs.script, "input": inputs.input, "seconds": seconds,
