@@ -5,6 +5,10 @@ import json
 import pytest
 
 from stepwell import Context, Entrypoint, Executor, tool, workflow
+from stepwell.graph.answers import Sources
+from stepwell.graph.folder import WorkflowFolder
+from stepwell.graph.registry import default_registry
+from stepwell.graph.tracing import get_execution_trace
 from tests.agents import providers_at
 from tests.graph.conftest import SEEN, node_id, nothing, save
 from tests.graph.test_nodes_data import failure, one
@@ -89,6 +93,10 @@ async def test_an_agent_calls_nodes_as_tools_until_it_has_an_answer(graphs):
     assert set(offered) == {"storage", "child"}
     assert "workflow_path" not in offered["child"]["parameters"]["properties"]  # the workflow fixed it
     assert "scope" not in offered["storage"]["parameters"]["properties"]
+    trace = get_execution_trace(
+        Sources(WorkflowFolder(graphs.folder), default_registry(), graphs.runs), {"archive_ref": report.run_id}
+    )["content"]
+    assert "tools: storage ×1, child ×1, unknown_tool ×1" in trace  # each call counts once
     told = json.dumps(server.requests[2]["body"])
     assert "21" in told
     kv = await one(graphs, "storage/kv", {"key": "k"})

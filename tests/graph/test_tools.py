@@ -70,6 +70,42 @@ def test_a_workflow_is_created_once_and_keeps_its_ids_when_it_changes(tools, gra
     assert tools.call("import_workflow", {"workflow_key": "demo-flow", "content": again})["outcome"] == "unchanged"
 
 
+def test_an_export_of_another_editor_is_taken_as_it_is(tools, graphs):
+    def u(name):
+        return node_id(name).upper()
+
+    agent = {"max_iterations": 40, "execution_mode": "light", "task_run_mode": "short", "max_tool_calls_per_turn": ""}
+    nodes = [
+        {"nodeId": u("in"), "nodeType": "chat/input", "position": {"x": 1.5, "y": 2}, "config": {"conversation_id": None},
+         "inputs": [{"name": "raw_input", "type": "string"}], "outputs": {"type": "object"}},
+        {"nodeId": u("cfg"), "nodeType": "ai/llm_config", "name": "c", "config": {"model": "m", "temperature": 0.699999988079071}},
+        {"nodeId": u("agent"), "nodeType": "agent/react_agent", "name": "agent", "config": agent},
+        {"nodeId": u("fs"), "nodeType": "tools/file_ops_hub", "name": "fs", "config": {"allow_write": True}},
+        {"nodeId": u("out"), "nodeType": "chat/output", "name": "out"},
+    ]  # fmt: skip
+    ends = [("in", "context", "agent", "context"), ("cfg", "llm_config", "agent", "llm_config"),
+            ("fs", "any_port_at_all", "agent", "tool_0"), ("agent", "final_answer", "out", "context")]  # fmt: skip
+    edges = [
+        {"edgeId": u(f"e{n}"), "sourceNode": u(a), "sourcePort": p, "targetNode": u(b), "targetPort": q}
+        for n, (a, p, b, q) in enumerate(ends)
+    ]
+    document = {"schemaVersion": 1, "workflowId": u("wf"), "name": "Real", "nodeCount": 99, "capabilities": {"x": 1},
+                "ownExtra": [1], "definition": {"nodes": nodes, "edges": edges, "notes": [{"text": "hi"}], "containers": []}}  # fmt: skip
+    request = {"workflow_key": "real", "content": json.dumps(document)}
+    answer = tools.call("import_workflow", request)
+    assert (answer["outcome"], answer["workflow_id"]) == ("created", node_id("wf"))
+    assert len(answer["warnings"]) == 3  # the count, the ports in the file, the missing name
+    assert tools.call("import_workflow", request)["outcome"] == "unchanged"
+    stored = json.loads((graphs.folder / "workflows/real/workflow.json").read_text())
+    assert (stored["ownExtra"], stored["nodeCount"], stored["definition"]["notes"]) == ([1], 5, [{"text": "hi"}])
+    broken = json.dumps(document).replace("chat/output", "table/writer")
+    refused = tools.call("import_workflow", {"workflow_key": "other", "content": broken})
+    assert (refused["error_code"], refused["validation"]["errors"][0]["code"]) == (
+        "VALIDATION_FAILED",
+        "UNKNOWN_NODE_TYPE",
+    )
+
+
 def test_a_file_that_was_edited_by_hand_is_updated(tools, graphs):
     tools.call("import_workflow", REQUEST)
     path = graphs.folder / "workflows/demo-flow/workflow.json"

@@ -305,7 +305,7 @@ def importable(definition: dict[str, Any]) -> dict[str, Any]:
     return {**definition, "nodes": nodes}
 
 
-_NOT_CONTENT = frozenset({"schemaVersion", "nodeCount", "edgeCount", "createdAt", "updatedAt"})
+_NOT_CONTENT = frozenset({"schemaVersion", "workflowId", "nodeCount", "edgeCount", "createdAt", "updatedAt"})
 
 
 def content_hash(document: dict[str, Any]) -> str:

@@ -68,8 +68,9 @@ class NodeTool(NamedTuple):
             returned = await self.type.implementation().run(made, context)
             return emitted(self.node, self.type, returned)
 
+        # The call of the tool is a node of its own around this one, and the one that counts as a tool call.
         spec = NodeSpec(
-            self.node.id, "tool", 0, self.node.config.get("timeout"), durable=True, replay=True, returns=None,
+            self.node.id, "code", 0, self.node.config.get("timeout"), durable=True, replay=True, returns=None,
             details={"title": self.node.label, "node_type": self.node.type},
         )  # fmt: skip
         result: dict[str, Any] = await call(spec, execute, _SIGNATURE, (gathered.values,), {})
