@@ -9,12 +9,13 @@ import contextlib
 import inspect
 import random
 import traceback
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterator, Mapping
 from contextvars import ContextVar
 from functools import partial
 from time import monotonic
 from typing import Any, NamedTuple, Protocol
 
+from stepwell.authoring.hooks import NodeCall, NodeHook, hooked
 from stepwell.authoring.threads import WorkerThreads, current_bridge, in_thread
 from stepwell.errors import ExitInRun, NodeTimeout, ReplayMismatch, RunClosed, StepwellError
 
@@ -35,21 +36,33 @@ class NodeSpec(NamedTuple):
     durable: bool
     replay: bool
     returns: Any
-    details: Mapping[str, Any] = {}  # noqa: RUF012  (never changed)
+    details: Mapping[str, Any] = {}
 
 
 class Frame:
     """One place in the tree of calls: the run itself, or a node that is running.
 
-    `fresh` says that what is called from here is not looked up in the record of a resumed run.
+    `fresh` says that what is called from here is not looked up in the record of a resumed run. `is_body` marks the body
+    of a workflow: a resumed run goes through it again although it had been there. `watches` get the texts of output
+    items of nodes that are given back from the record.
     """
 
-    __slots__ = ("counts", "fresh", "path", "session")
+    __slots__ = ("counts", "fresh", "is_body", "path", "session", "watches")
 
-    def __init__(self, session: "Session", path: str, *, fresh: bool = False) -> None:
+    def __init__(
+        self,
+        session: "Session",
+        path: str,
+        *,
+        fresh: bool = False,
+        is_body: bool = False,
+        watches: "tuple[Watch, ...]" = (),
+    ) -> None:
         self.session = session
         self.path = path
         self.fresh = fresh
+        self.is_body = is_body
+        self.watches = watches
         self.counts: dict[str, int] = {}
 
     def child_path(self, name: str) -> str:
@@ -63,6 +76,14 @@ class Frame:
         while (path := self.child_path(name)) in taken:
             pass
         return path
+
+
+class Watch(Protocol):
+    """Follows the output of a workflow within a run."""
+
+    async def replayed(self, path: str) -> None:
+        """The node of that path was given back from the record."""
+        ...
 
 
 class Recorded(NamedTuple):
@@ -96,6 +117,11 @@ class Session(Protocol):
         ...
 
     @property
+    def hooks(self) -> tuple[NodeHook, ...]:
+        """What goes around every node call."""
+        ...
+
+    @property
     def threads(self) -> WorkerThreads:
         """Where synchronous functions run."""
         ...
@@ -110,6 +136,13 @@ class Session(Protocol):
 
     def recorded_mark(self, event: str, path: str) -> dict[str, Any] | None:
         """The data of an event about a node (`node.skipped`, `graph.started`) in a resumed run's past."""
+        ...
+
+    def recorded_texts(self, path: str, hidden_from: str) -> list[str]:
+        """What a resumed run has recorded of the output items under a node, in their order.
+
+        Without what is hidden from the workflow at path `hidden_from`.
+        """
         ...
 
     def check_consumed(self, path: str) -> None:
@@ -155,18 +188,42 @@ def current_frame() -> Frame | None:
 
 def enter_run(session: Session) -> None:
     """Make this task the root of a run."""
-    _frame.set(Frame(session, ""))
+    _frame.set(Frame(session, "", is_body=True))
 
 
-def call(spec: NodeSpec, function: Callable[..., Any], signature: inspect.Signature, args: Any, kwargs: Any) -> Any:
+@contextlib.contextmanager
+def within(frame: Frame) -> Iterator[None]:
+    """What is called here belongs to another place in the tree of calls."""
+    token = _frame.set(frame)
+    try:
+        yield
+    finally:
+        _frame.reset(token)
+
+
+OnReplay = Callable[[str], Awaitable[None]]
+
+
+def call(
+    spec: NodeSpec,
+    function: Callable[..., Any],
+    signature: inspect.Signature,
+    args: Any,
+    kwargs: Any,
+    *,
+    on_replay: OnReplay | None = None,
+) -> Any:
     """Call a node: an awaitable inside a run, the plain function outside.
 
     From a synchronous node (a worker thread of the run) the call blocks and returns the result itself.
+
+    Args:
+        on_replay: awaited with the node's path where the result is given back from the record.
     """
     frame = _frame.get()
     if frame is None:
         return function(*args, **kwargs)
-    coroutine = _run_node(frame, spec, function, signature, args, kwargs)
+    coroutine = _run_node(frame, spec, function, signature, args, kwargs, on_replay)
     loop = frame.session.loop()
     try:
         running = asyncio.get_running_loop()
@@ -180,16 +237,22 @@ def call(spec: NodeSpec, function: Callable[..., Any], signature: inspect.Signat
 
 
 async def _run_node(
-    parent: Frame, spec: NodeSpec, function: Callable[..., Any], signature: inspect.Signature, args: Any, kwargs: Any
-) -> Any:
+    parent: Frame, spec: NodeSpec, function: Callable[..., Any], signature: inspect.Signature, args: Any, kwargs: Any,
+    on_replay: OnReplay | None,
+) -> Any:  # fmt: skip
     session = parent.session
     path = parent.child_path(spec.name)  # before anything waits: calls are numbered in the order they are made
     await session.breathe()
-    inputs = await session.record(_inputs(signature, args, kwargs))
+    arguments = _inputs(signature, args, kwargs)
+    inputs = await session.record(arguments)
     noted: dict[str, Any] = {}
     if session.is_resumed and not parent.fresh:
         found = await session.find(parent, path, spec, inputs.fingerprint)
         if found.is_replayed:
+            if on_replay is not None:
+                await on_replay(found.path)
+            for watch in parent.watches:
+                await watch.replayed(found.path)
             return found.result
         path = found.path
         if found.attempt > 1:
@@ -199,9 +262,13 @@ async def _run_node(
         fingerprint=inputs.fingerprint, **spec.details, **noted,
     )  # fmt: skip
     started = monotonic()
-    token = _frame.set(frame := Frame(session, path, fresh=parent.fresh or not spec.replay))
+    frame = Frame(session, path, fresh=parent.fresh or not spec.replay, watches=parent.watches)
+    token = _frame.set(frame)
     try:
-        result = await _attempts(frame, spec, lambda: _once(session, spec, function, args, kwargs))
+        made = NodeCall(path, spec.name, spec.kind, arguments)
+        result = await hooked(
+            session.hooks, made, lambda: _attempts(frame, spec, lambda: _once(session, spec, function, args, kwargs))
+        )
         if not frame.fresh:
             session.check_consumed(path)
     except BaseException as error:

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Coroutine, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from stepwell.authoring.agent import Agent, AgentParts, Limits
-from stepwell.authoring.calls import current_frame
+from stepwell.authoring.calls import Watch, current_frame
 from stepwell.authoring.cancellation import Cancellation
 from stepwell.authoring.models import Llm, Models
-from stepwell.authoring.output import Output, OutputSession
+from stepwell.authoring.nested import Handler, Modes, run_nested
+from stepwell.authoring.output import Output, OutputSession, OutputWatch
 from stepwell.authoring.threads import current_bridge
 from stepwell.authoring.toolbox import Toolbox, ToolServices
 from stepwell.conversation.state import Conversation, NoConversation
@@ -46,6 +47,10 @@ class RunServices(OutputSession, ToolServices, Protocol):
         ...
 
 
+class OutputBridge(OutputWatch, Watch, Protocol):
+    """What follows the output of a workflow within a run."""
+
+
 class Parts(NamedTuple):
     """What a context is made of."""
 
@@ -63,6 +68,8 @@ class Parts(NamedTuple):
     runs: Any = None
     tools: Mapping[str, Tool] = {}
     entrypoints: Mapping[str, Any] = {}
+    watches: "tuple[OutputBridge, ...]" = ()
+    hidden_by: str | None = None
 
 
 class Context:
@@ -201,10 +208,10 @@ class Context:
 
     def output(self, name: str = "output", *, media_type: str = "text/markdown") -> Output:
         """An output item that is streamed: `async with ctx.output("answer") as out: await out.write(text)`."""
-        services = self._open().services
+        parts = self._open()
         frame = current_frame()
         item = frame.child_path(f"@{name}") if frame is not None else f"@{name}"
-        return Output(services, item, name, media_type)
+        return Output(parts.services, item, name, media_type, parts.watches, parts.hidden_by)
 
     def progress(self, done: float, total: float | None = None, text: str = "") -> None:
         """Tell how far the work is: `done` of `total` (in any unit)."""
@@ -226,8 +233,48 @@ class Context:
         self._open().services.emit(f"custom.{name}", node=_node(), data=data)
 
     def background(self, coroutine: Coroutine[Any, Any, T], *, name: str | None = None) -> "asyncio.Task[T]":
-        """Run a coroutine beside the workflow. The run ends only after it; if it fails, so does the run."""
+        """Run a coroutine beside the workflow. It ends only after it; as soon as the coroutine fails, so does it.
+
+        Start it in the body of a workflow: a resumed run that is given a node's result back does not start it again.
+        """
         return self._open().services.background(coroutine, name)
+
+    async def run_workflow(
+        self,
+        child: Any,
+        input: Any = None,  # noqa: A002
+        *,
+        name: str | None = None,
+        conversation_mode: Literal["shared", "shared-readonly"] = "shared",
+        kv_mode: Literal["shared", "isolated"] = "shared",
+        output_visibility: Literal["visible", "hidden"] = "visible",
+        on_output: Handler | None = None,
+        on_output_chunk: Handler | None = None,
+    ) -> Any:
+        """Run another workflow within this run, as one node, and return what it returns.
+
+        Args:
+            child: a workflow, an entrypoint, or the id of one of the executor's entrypoints.
+            input: validated as an entrypoint's input is.
+            name: shown; it changes nothing else.
+            conversation_mode: with `shared-readonly` the child has a copy of the conversation: what it writes vanishes.
+            kv_mode: with `isolated` the child has KV of its own for the project and the conversation, by its name.
+            output_visibility: with `hidden` the child's output items are no part of what the run shows.
+            on_output: called once with what the child returned, unless its chunks went to the other handler.
+            on_output_chunk: called with every chunk that the child writes, in order. Handlers may be async.
+
+        Raises:
+            WorkflowNesting: it would be the 17th level of workflows within workflows.
+            OutputBridgeFailed: a handler raised; the child was cancelled at once.
+            InputInvalid, OutputInvalid, EntrypointNotFound, InvalidArgument. What the child raises.
+        """
+        modes = Modes(conversation_mode, kv_mode, output_visibility).checked()
+        return await run_nested(self, self._open(), child, input, name, modes, on_output, on_output_chunk)
+
+    @property
+    def watches(self) -> tuple[OutputBridge, ...]:
+        """What follows the output of the workflow that this context belongs to."""
+        return self._open().watches
 
     def wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Wait for a coroutine from a synchronous node: `value = ctx.wait(ctx.storage.local.kv.get_value("k"))`.

@@ -135,7 +135,7 @@ class Executor:
         entrypoints: at least one, with unique ids.
         conversation: the conversation's declaration.
         tools: functions decorated with `@tool`, each with a name of its own.
-        node_hooks: code around every node call, the first one outermost: `async def hook(call, proceed)`; see `NodeHook`.
+        node_hooks: code around every node call, the first one outermost: see `NodeHook`.
         workflow, create_input, token_usage: the short form with one entrypoint `main`.
 
     Raises:

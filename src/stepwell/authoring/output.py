@@ -16,10 +16,22 @@ MAX_CHUNK_CHARS = 16_384
 
 
 class RecordedOutput(NamedTuple):
-    """What the journal of a resumed run holds of an output item."""
+    """What the journal of a resumed run holds of an output item.
+
+    `hidden_by` is the path of the workflow within the run that hid it, if one did.
+    """
 
     text: str
     completed: bool
+    hidden_by: str | None = None
+
+
+class OutputWatch(Protocol):
+    """Follows the output of a workflow within a run."""
+
+    async def chunk(self, text: str) -> None:
+        """An item was given that text."""
+        ...
 
 
 class OutputSession(Protocol):
@@ -58,10 +70,23 @@ class Output:
         item: identifies the item within the run.
         name: shown.
         media_type: of the whole text.
+        watches: told every chunk as it is written.
+        hidden_by: the path of the workflow within the run that hides its output: then the item is no part of what the
+            run shows, and its record is one `output.hidden` event.
     """
 
-    def __init__(self, session: OutputSession, item: str, name: str, media_type: str) -> None:
+    def __init__(
+        self,
+        session: OutputSession,
+        item: str,
+        name: str,
+        media_type: str,
+        watches: tuple[OutputWatch, ...] = (),
+        hidden_by: str | None = None,
+    ) -> None:
         self._session = session
+        self._watches = watches
+        self._hidden_by = hidden_by
         self.item = item
         self.name = name
         self._media_type = media_type
@@ -76,7 +101,7 @@ class Output:
     async def __aenter__(self) -> Self:
         self._recorded = self._session.recorded_output(self.item)
         self._open = True
-        if self._recorded is None:
+        if self._recorded is None and self._hidden_by is None:
             event = "output.started" if self._session.is_new_item(self.item) else "output.restarted"
             self._session.emit(event, item=self.item, name=self.name, media_type=self._media_type)
         return self
@@ -88,6 +113,12 @@ class Output:
         self._open = False
         recorded = self._recorded
         if recorded is not None and recorded.completed and self.text == recorded.text:
+            return
+        if self._hidden_by is not None:
+            self._session.emit(
+                "output.hidden", item=self.item, name=self.name, media_type=self._media_type, text=self.text,
+                hidden_by=self._hidden_by, interrupted=kind is not None,
+            )  # fmt: skip
             return
         if recorded is not None and self.text != recorded.text:
             self._restart()
@@ -106,9 +137,9 @@ class Output:
         if not chunk:
             return
         self._parts.append(chunk)
-        if self._recorded is not None:
+        if self._recorded is not None and self._hidden_by is None:
             self._catch_up(self._recorded, chunk)
-        else:
+        elif self._hidden_by is None:
             self._pending += chunk
             if monotonic() - self._shown_at >= COALESCE_SECONDS or len(self._pending) >= MAX_CHUNK_CHARS:
                 self.push()
@@ -116,6 +147,8 @@ class Output:
                 self._is_due = True
                 self._session.later(self)
         self._length += len(chunk)
+        for watch in self._watches:
+            await watch.chunk(chunk)
 
     @property
     def text(self) -> str:

@@ -24,7 +24,19 @@ from stepwell.store.entries import NO_SOURCE, Domain, Namespace, Record, Scope, 
 
 OnTitle = Callable[[str | None], Awaitable[None]]
 
+
+class AppendPlace(NamedTuple):
+    """Where in a run messages without ids are appended, so that a resumed run does not append them again.
+
+    `id` is the same whenever the run comes there; `on_conflict` raises where other messages cannot stand there already.
+    """
+
+    id: str
+    on_conflict: Callable[[], None]
+
+
 FORMAT = 1
+MAX_REPEATS = 1_000
 PAGE = 200
 HEAD = "head"
 MESSAGE = "message:"
@@ -73,6 +85,7 @@ class Conversation:
         conversation_id: any non-empty text of at most 256 characters.
         source: recorded as the last writer.
         on_title: awaited with the new title whenever it changes.
+        place: asked before messages without ids are appended; see `AppendPlace`. None appends them as they are.
         workflow: set under the workflow scope model, which keys conversations by workflow name.
     """
 
@@ -88,12 +101,22 @@ class Conversation:
         source: Source = NO_SOURCE,
         on_title: OnTitle | None = None,
         workflow: str | None = None,
+        place: Callable[[], AppendPlace | None] | None = None,
     ) -> None:
         self.conversation_id = check_conversation_id(conversation_id)
         self._project_name = project_name
         self._on_title = on_title
+        self._place = place
         namespace = Namespace(project_id, Domain.CONVERSATION, Scope.CONVERSATION, workflow, conversation_id)
         self.entries = KeyValue(backend, namespace, source=source)
+
+    def at(self, backend: Backend) -> "Conversation":
+        """The same conversation at another backend, where nobody is told of a new title."""
+        namespace = self.entries.namespace
+        return Conversation(
+            backend, namespace.project_id, self._project_name, self.conversation_id, source=self.entries.source,
+            workflow=namespace.workflow, place=self._place,
+        )  # fmt: skip
 
     async def summary(self) -> ConversationSummary:
         """Title, times and number of messages."""
@@ -117,7 +140,8 @@ class Conversation:
         """Append one message and return the summary after it.
 
         A message with an `id` that the conversation already has is taken for the same one sent again: nothing is
-        written if its content is the same.
+        written if its content is the same. The body of a workflow, outside of nodes, appends a message once, also when
+        the run is resumed: a message without an id gets one from the run and the place.
 
         Raises:
             MessageInvalid: a field is missing or wrong.
@@ -132,13 +156,29 @@ class Conversation:
             MessageInvalid, MessageConflict: as `append_message`; nothing was written.
         """
         checked = [check_message(message) for message in messages]
+        place = self._place() if self._place is not None and any("id" not in each for each in checked) else None
+        if place is None:
+            await self._append_all(checked)
+            return await self.summary()
+        for attempt in range(1, MAX_REPEATS):
+            own = place.id if attempt == 1 else f"{place.id}~{attempt}"
+            named = [each if "id" in each else {**each, "id": f"{own}/{n}"} for n, each in enumerate(checked, 1)]
+            try:
+                await self._append_all(named)
+            except MessageConflict as conflict:
+                if not str(conflict.data["id"]).startswith(f"{own}/"):
+                    raise
+                place.on_conflict()
+                continue
+            return await self.summary()
+        raise MessageConflict(f"the messages of {place.id!r:.200} stand in the conversation {MAX_REPEATS} times")
 
+    async def _append_all(self, checked: Iterable[dict[str, Any]]) -> None:
         async def body(tx: Transaction) -> None:
             for message in checked:
                 await _append(tx, message)
 
         await self.entries.transact(body)
-        return await self.summary()
 
     async def messages(self, limit: int = 20, before: int | None = None) -> list[dict[str, Any]]:
         """The newest `limit` messages, oldest of them first; with `before` those just before that `seq`.

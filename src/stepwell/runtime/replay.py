@@ -176,6 +176,14 @@ class History:
             if after < record.started < before:
                 record.optional = True
 
+    def texts(self, path: str, hidden_from: str) -> list[str]:
+        """What is recorded of the output items under a node, without what a workflow below `hidden_from` hides."""
+        return [
+            output.text
+            for item, output in self.outputs.items()
+            if item.startswith(f"{path}/") and not (output.hidden_by or "").startswith(f"{hidden_from}/")
+        ]
+
     def delivery(self) -> Delivery:
         """The recorded results in the order in which they came."""
         given = [record for record in self.nodes.values() if record.replayable and not self._is_inside(record)]
@@ -208,6 +216,7 @@ def _went_on_beside(record: NodeRecord, siblings: list[NodeRecord]) -> bool:
 class _Item(NamedTuple):
     parts: list[str]
     completed: list[bool]
+    hidden_by: str | None = None
 
 
 def history_of(events: Iterable[Event]) -> History:
@@ -227,12 +236,14 @@ def history_of(events: Iterable[Event]) -> History:
             items[data["item"]].parts.append(data["text"])
         elif event.type == "output.completed":
             items[data["item"]].completed.append(True)
+        elif event.type == "output.hidden":
+            items[data["item"]] = _Item([data["text"]], [True], data["hidden_by"])
         elif event.type == "token_usage.reported":
             history.usage_sequence, history.usage_total = data["sequence"], data["total"]
             path = data["node"]
             history.usage_by_node[path] = history.usage_by_node.get(path, 0) + 1
     history.outputs = {
-        name: RecordedOutput("".join(item.parts), bool(item.completed)) for name, item in items.items()
+        name: RecordedOutput("".join(item.parts), bool(item.completed), item.hidden_by) for name, item in items.items()
     }  # fmt: skip
     return history
 

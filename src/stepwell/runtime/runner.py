@@ -107,7 +107,7 @@ async def start(host: "Host", project: Project, request: RunRequest, ticket: Tic
     journal = host.journal(project.manifest.project_id)
     session = RunSession(
         request.run_id, journal, host.files, host.redactor, host.threads,
-        on_event=request.on_event, history=request.history,
+        on_event=request.on_event, history=request.history, hooks=project.executor.node_hooks,
     )  # fmt: skip
     try:
         if request.history is None:
@@ -182,7 +182,9 @@ async def _supervise(
             outcome = _Outcome("cancelled")
         else:
             outcome = _outcome_of(work, session)
-        await session.cancel_background()
+        if outcome.status == "cancelled" and session.background_failure is not None:
+            outcome = _Outcome("failed", error=session.background_failure)
+        await session.tasks.cancel()
         if session.broken is not None:
             if isinstance(session.broken, RunReleased):
                 return await _release(journal, session)
@@ -244,7 +246,7 @@ async def _execute(request: RunRequest, session: RunSession, context: Context) -
     enter_run(session)
     workflow = request.entrypoint.workflow
     result = await call_user_code(session, workflow.function, workflow.arguments(request.input, context), {})
-    await session.finish_background()
+    await session.tasks.finish()
     session.check_consumed("")
     what = f"the output of {request.entrypoint.id!r}"
     try:
@@ -343,7 +345,7 @@ def _context(
     if project.executor.is_conversation and request.conversation_id is not None:
         conversation = Conversation(
             storage.host.backend(Domain.CONVERSATION), manifest.project_id, manifest.name, request.conversation_id,
-            source=_source(project, request), on_title=session.title_changed,
+            source=_source(project, request), on_title=session.title_changed, place=session.append_place,
         )  # fmt: skip
     info = ProjectInfo(manifest.project_id, manifest.name, project.folder)
     files = RunFiles(host.files, request.run_id)

@@ -5,14 +5,17 @@ import contextlib
 import hashlib
 import traceback
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from typing import Any
 
+from stepwell.authoring.background import BackgroundTasks
 from stepwell.authoring.calls import Found, Frame, NodeSpec, Recorded, current_frame
 from stepwell.authoring.cancellation import Cancellation
+from stepwell.authoring.hooks import NodeHook
+from stepwell.authoring.nested import NODE
 from stepwell.authoring.output import Output, RecordedOutput
 from stepwell.authoring.schema import UNLIMITED, describe_result, describe_value, restore
 from stepwell.authoring.threads import WorkerThreads
+from stepwell.conversation.state import AppendPlace
 from stepwell.errors import FileMissing, ReplayMismatch, RunClosed, ValueNotSerializable
 from stepwell.files.store import FileStore
 from stepwell.identifiers import now_micros
@@ -29,6 +32,7 @@ from stepwell.usage.report import TokenReport
 INLINE_BYTES = 64 * 1024
 OUTPUT_SECONDS = 0.04
 BREATHE_SECONDS = 0.005
+MAX_PLACE_CHARS = 200
 
 OnEvent = Callable[[Event], None]
 
@@ -51,12 +55,15 @@ class RunSession:
         *,
         on_event: OnEvent | None = None,
         history: History | None = None,
+        hooks: tuple[NodeHook, ...] = (),
     ) -> None:
         self.run_id = run_id
         self.threads = threads
+        self.hooks = hooks
         self.cancelled = Cancellation()
         self.stopping = asyncio.Event()
         self.broken: BaseException | None = None
+        self.background_failure: BaseException | None = None
         self.payload: Any = None
         self.recording = Recording(run_id, journal, self.break_off)
         self.node_counts: dict[str, int] = dict(history.counts) if history else {}
@@ -73,7 +80,7 @@ class RunSession:
         self._closed = False
         self._loop = asyncio.get_running_loop()
         self._breathed = self._loop.time()
-        self._background: set[asyncio.Task[Any]] = set()
+        self.tasks = BackgroundTasks(self._loop, self._background_failed)
 
     # -- events --------------------------------------------------------------------------------------------------
 
@@ -237,6 +244,10 @@ class RunSession:
             why = "it failed before" if record.failed is not None else "it was cut off"
         return Found(record.path, is_replayed=False, attempt=record.begun + 1, rerun=why)
 
+    def recorded_texts(self, path: str, hidden_from: str) -> list[str]:
+        """What was recorded of the output items under a node before the run was cut off."""
+        return self._history.texts(path, hidden_from) if self._history is not None else []
+
     def recorded_mark(self, event: str, path: str) -> dict[str, Any] | None:
         """The data of an event about a node in a resumed run's past."""
         return self._history.marks.get((event, path)) if self._history is not None else None
@@ -266,11 +277,11 @@ class RunSession:
     # -- usage and titles --------------------------------------------------------------------------------------------
 
     def already_reported(self) -> bool:
-        """True for a token report that the workflow's own body makes again while it is replayed."""
+        """True for a token report that a workflow's own body makes again while it is replayed."""
         frame = current_frame()
         path = frame.path if frame is not None else ""
-        if path == "" and self._usage_left.get("", 0) > 0:
-            self._usage_left[""] -= 1
+        if (frame is None or (frame.is_body and not frame.fresh)) and self._usage_left.get(path, 0) > 0:
+            self._usage_left[path] -= 1
             return True
         return False
 
@@ -281,6 +292,25 @@ class RunSession:
         self.emit(
             "token_usage.reported", node=frame.path if frame else "", sequence=sequence, report=fields, total=total
         )
+
+    def append_place(self) -> AppendPlace | None:
+        """Where messages are appended now, if that is the body of a workflow: a resumed run goes through it again."""
+        frame = current_frame()
+        if frame is None or not frame.is_body or frame.fresh:
+            return None
+        path = frame.child_path("@message")
+
+        def on_conflict() -> None:
+            # Within a node that was tried again other messages may stand there; those stay.
+            if all(part.partition("#")[0] == NODE for part in path.split("/")[:-1]):
+                mismatch = ReplayMismatch(f"the code appends another message than before at {path!r}", node=frame.path)
+                self.break_off(mismatch)
+                raise mismatch
+
+        place = f"{self.run_id}/{path}"
+        if len(place) > MAX_PLACE_CHARS:
+            place = f"{self.run_id}/{hashlib.blake2b(path.encode(), digest_size=16).hexdigest()}"
+        return AppendPlace(place, on_conflict)
 
     async def title_changed(self, title: str | None) -> None:
         """The conversation's title changed."""
@@ -303,34 +333,14 @@ class RunSession:
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     def background(self, coroutine: Coroutine[Any, Any, Any], name: str | None) -> "asyncio.Task[Any]":
-        """Start a task that the run waits for."""
-        if not self._on_loop():
-            started: Future[asyncio.Task[Any]] = Future()
-            self._loop.call_soon_threadsafe(lambda: started.set_result(self.background(coroutine, name)))
-            return started.result()
-        task = self._loop.create_task(coroutine, name=name)
-        self._background.add(task)
-        return task
+        """Start a task that the run waits for; the run fails as soon as it does."""
+        return self.tasks.start(coroutine, name)
 
-    async def finish_background(self) -> None:
-        """Wait for background tasks; the first failure is raised and the others are cancelled."""
-        while self._background:
-            done, _ = await asyncio.wait(self._background, return_when=asyncio.FIRST_COMPLETED)
-            self._background -= done
-            for task in done:
-                if not task.cancelled() and (error := task.exception()) is not None:
-                    raise error
-
-    async def cancel_background(self) -> None:
-        """Cancel background tasks and wait for them, though not for those that will not end."""
-        tasks, self._background = self._background, set()
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            done, _ = await asyncio.wait(tasks, timeout=1)
-            for task in done:
-                if not task.cancelled():
-                    task.exception()  # looked at: the run ended for another reason
+    def _background_failed(self, error: BaseException) -> None:
+        if not self.cancelled:
+            self.background_failure = error
+            self.cancelled.set("a background task failed")
+            self.stopping.set()
 
     def later(self, output: Output) -> None:
         """Show what an output item holds back, in a moment."""

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol, Self
 
 from stepwell.errors import ConversationRequired, ScopeUnavailable, StorageForbidden
 from stepwell.storage.declaration import DataStorage, ScopeModel
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.paths import local_path
 from stepwell.storage.related import RelatedPlace, RelatedProjects
-from stepwell.storage.scopes import WorkflowScopes
+from stepwell.storage.scopes import OwnKeyValue, WorkflowScopes, own_place
 from stepwell.storage.unavailable import UnavailableBackend
 from stepwell.store.backend import Backend
 from stepwell.store.entries import NO_SOURCE, Domain, Namespace, Scope, Source
@@ -130,13 +130,14 @@ class StorageLocation:
         conversation_id: str | None,
         source: Source,
         related: RelatedPlace | None = None,
+        own_kv: str | None = None,
     ) -> None:
         self.name = name
         self.related_projects = RelatedProjects(related, name)
         self.project_id = project_id
         self._stores = stores
-        self.kv = self._project(Domain.KV, conversation_id, source)
-        self.persistent_value = self._project(Domain.PERSISTENT_VALUE, conversation_id, source)
+        self.kv = self._project(Domain.KV, conversation_id, source, own_kv)
+        self.persistent_value = self._project(Domain.PERSISTENT_VALUE, conversation_id, source, None)
 
     @property
     def remote(self) -> Remote | None:
@@ -153,16 +154,36 @@ class StorageLocation:
         """The backend of the namespaces that belong to no project (workflow scope model)."""
         return UnavailableBackend(self.name) if self._stores is None else self._stores.backend(None, domain)
 
-    def _project(self, domain: Domain, conversation_id: str | None, source: Source) -> ProjectKeyValue:
+    def _project(
+        self, domain: Domain, conversation_id: str | None, source: Source, workflow: str | None
+    ) -> ProjectKeyValue:
         backend = self.backend(domain)
         conversation = None
         if conversation_id is not None:
-            namespace = Namespace(self.project_id, domain, Scope.CONVERSATION, conversation_id=conversation_id)
+            namespace = Namespace(self.project_id, domain, Scope.CONVERSATION, workflow, conversation_id)
             conversation = KeyValue(backend, namespace, source=source)
-        return ProjectKeyValue(backend, Namespace(self.project_id, domain, Scope.PROJECT), conversation, source)
+        return ProjectKeyValue(
+            backend, Namespace(self.project_id, domain, Scope.PROJECT, workflow), conversation, source
+        )
 
     def __repr__(self) -> str:
         return f"<StorageLocation {self.name} of project {self.project_id}>"
+
+
+class StorageParts(NamedTuple):
+    """What a `Storage` is made of; see there."""
+
+    local: Stores | None
+    server: Stores | None
+    project_id: str
+    workflow_name: str
+    conversation_id: str | None
+    data_storage: DataStorage
+    scope_model: ScopeModel
+    source: Source
+    related: RelatedPlace | None
+    server_related: RelatedPlace | None
+    own_kv: str | None = None
 
 
 class Storage:
@@ -193,17 +214,46 @@ class Storage:
         related: RelatedPlace | None = None,
         server_related: RelatedPlace | None = None,
     ) -> None:
-        self.data_storage = data_storage
-        self.scope_model = scope_model
-        self._local = StorageLocation("local", local, project_id, conversation_id, source, related)
-        self._server = StorageLocation("server", server, project_id, conversation_id, source, server_related)
+        self._set(
+            StorageParts(
+                local, server, project_id, workflow_name, conversation_id, data_storage, scope_model, source, related,
+                server_related,
+            )
+        )  # fmt: skip
+
+    def _set(self, parts: StorageParts) -> None:
+        self._parts = parts
+        self.data_storage = parts.data_storage
+        self.scope_model = parts.scope_model
+        project_id, talk, source = parts.project_id, parts.conversation_id, parts.source
+        self._local = StorageLocation("local", parts.local, project_id, talk, source, parts.related, parts.own_kv)
+        self._server = StorageLocation(
+            "server", parts.server, project_id, talk, source, parts.server_related, parts.own_kv
+        )
+        own = None
+        if parts.own_kv is not None:
+            place = own_place(None, parts.workflow_name, parts.own_kv)
+            own = OwnKeyValue(self.host.backend(Domain.KV), project_id, place)
         self._scopes = WorkflowScopes(
             self.host.global_backend(Domain.KV),
             self._server.global_backend(Domain.PERSISTENT_VALUE),
-            workflow_name,
-            conversation_id,
+            parts.workflow_name,
+            talk,
             source,
+            own,
         )
+
+    def with_own_kv(self, name: str) -> Self:
+        """The same storage for a workflow whose KV is its own: the project's and the conversation's are others there.
+
+        What is global, and persistent values, stay shared. Within such a storage the name stands below the one it has.
+
+        Args:
+            name: of the workflow; storages of different names, or at different places, share nothing.
+        """
+        made = object.__new__(type(self))
+        made._set(self._parts._replace(own_kv=own_place(self._parts.own_kv, name)))
+        return made
 
     @property
     def local(self) -> StorageLocation:

@@ -29,7 +29,8 @@ class Scope(StrEnum):
 class Namespace(NamedTuple):
     """One set of entries. The parts are separate columns everywhere, never joined into one string.
 
-    `project_id` is None only for the workflow scope model's namespaces; `workflow` is set only there.
+    `project_id` is None only for the workflow scope model's namespaces. `workflow` is set there, and for the KV that a
+    workflow within a run has for itself.
     """
 
     project_id: str | None

@@ -77,6 +77,20 @@ class MemoryBackend:
             records = self._entries(ns).records
             return {key: records[key] for key in keys if key in records}
 
+    def load(self, ns: Namespace, records: Sequence[Record]) -> None:
+        """Take entries over as they are, with revisions and times; those that are here already stay."""
+        with self._mutex:
+            entries = self._entries(ns)
+            for record in records:
+                entries.records.setdefault(record.key, record)
+                entries.revision = max(entries.revision, record.revision)
+
+    def is_known(self, ns: Namespace, key: str) -> bool:
+        """True if the key is here, or was and has been removed."""
+        with self._mutex:
+            entries = self._entries(ns)
+            return key in entries.records or key in entries.tombstones
+
     async def scan(
         self, ns: Namespace, span: Span, *, after: str | None = None, limit: int = 200, reverse: bool = False
     ) -> list[Record]:

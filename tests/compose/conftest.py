@@ -1,0 +1,3 @@
+"""The runtime's own fixtures."""
+
+from tests.unit.conftest import bench as bench
