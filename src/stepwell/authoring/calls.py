@@ -145,6 +145,10 @@ class Session(Protocol):
         """
         ...
 
+    def recorded_copy(self, path: str) -> list[dict[str, Any]]:
+        """The data of the `conversation.copy` events of a node in a resumed run's past."""
+        ...
+
     def check_consumed(self, path: str) -> None:
         """A frame of a resumed run is about to complete: raise ReplayMismatch if recorded children were not called."""
         ...

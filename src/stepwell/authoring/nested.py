@@ -243,7 +243,13 @@ class _Nested:
         parts = self._parts
         conversation = parts.conversation
         if modes.conversation == "shared-readonly" and isinstance(conversation, Conversation):
-            conversation = await snapshot_of(conversation)
+            session, path = self._frame.session, self._frame.path
+
+            def on_commit(following: int, writes: list[list[str | None]]) -> None:
+                session.emit("conversation.copy", node=path, following=following, writes=writes)
+
+            recorded = [] if self._frame.fresh else session.recorded_copy(path)
+            conversation = await snapshot_of(conversation, on_commit, recorded)
         hidden = modes.output == "hidden"
         return parts._replace(
             conversation=conversation,

@@ -1,10 +1,12 @@
 """A copy of a conversation as it is now, for somebody who may write into it what nobody else shall see.
 
 Messages are never changed once they are written, so those there are need no copying: they are read where they are, up
-to the sequence of now. Only the head and the values are taken along.
+to the sequence of now. Only the head and the values are taken along. What is written is told to `on_commit`, and a copy
+can be had again from that: a run that is resumed has a past, and its copy too.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from stepwell.conversation.state import HEAD, MESSAGE, MESSAGE_ID, VALUE, Conversation, message_key
 from stepwell.jsontext import decode
@@ -15,8 +17,18 @@ from stepwell.store.memory import MemoryBackend
 PAGE = 200
 
 
-async def snapshot_of(conversation: Conversation) -> Conversation:
-    """A copy that reads as the conversation does now and keeps what is written to it to itself, in memory."""
+OnCommit = Callable[[int, list[list[str | None]]], None]
+
+
+async def snapshot_of(
+    conversation: Conversation, on_commit: OnCommit, recorded: Sequence[Mapping[str, Any]] = ()
+) -> Conversation:
+    """A copy that reads as the conversation does now and keeps what is written to it to itself, in memory.
+
+    Args:
+        on_commit: called with the sequence of the first message that is no part of the copy, and with keys and texts.
+        recorded: what it was called with before, as `following` and `writes`: the copy begins with that.
+    """
     entries = conversation.entries
     records = list((await entries.backend.read(entries.namespace, (HEAD,))).values())
     after: str | None = None
@@ -27,8 +39,13 @@ async def snapshot_of(conversation: Conversation) -> Conversation:
             break
         after = page[-1].key
     following = decode(records[0].text)["next"] if records and records[0].key == HEAD else 1
-    copy = SnapshotBackend(entries.backend, following)
+    if recorded:
+        following = recorded[0]["following"]
+    copy = SnapshotBackend(entries.backend, following, on_commit)
     copy.load(entries.namespace, records)
+    for written in recorded:
+        writes = [Write(key, text) for key, text in written["writes"]]
+        await MemoryBackend.commit(copy, entries.namespace, (), writes, source=entries.source)
     return conversation.at(copy)
 
 
@@ -38,10 +55,12 @@ class SnapshotBackend(MemoryBackend):
     Args:
         below: where the messages are.
         following: the sequence of the first message that is not part of the copy.
+        on_commit: see `snapshot_of`.
     """
 
-    def __init__(self, below: Backend, following: int) -> None:
+    def __init__(self, below: Backend, following: int, on_commit: OnCommit) -> None:
         super().__init__()
+        self._on_commit = on_commit
         self._below = below
         self._following = following
 
@@ -70,7 +89,9 @@ class SnapshotBackend(MemoryBackend):
         lease: Lease | None = None,
     ) -> Committed:
         await self._take(ns, [check.key for check in checks] + [write.key for write in writes])
-        return await super().commit(ns, checks, writes, source=source, lease=lease)
+        committed = await super().commit(ns, checks, writes, source=source, lease=lease)
+        self._on_commit(self._following, [[write.key, write.text] for write in writes])
+        return committed
 
     async def _take(self, ns: Namespace, keys: Sequence[str]) -> None:
         """Copy those of the keys that are messages of before."""

@@ -110,6 +110,7 @@ class History:
         self.usage_by_node: dict[str, int] = {}
         self.counts: dict[str, int] = {}
         self.marks: dict[tuple[str, str], dict[str, Any]] = {}
+        self.copies: dict[str, list[dict[str, Any]]] = {}
         self._alike: dict[tuple[str, str, str], list[NodeRecord]] = {}
         self._used_up: dict[str, int] = {}
 
@@ -193,6 +194,8 @@ class History:
         """Drop what was called from a node whose attempt failed: the next attempt called it anew."""
         for mark in [mark for mark in self.marks if mark[1] == path or mark[1].startswith(f"{path}/")]:
             del self.marks[mark]
+        for copied in [copied for copied in self.copies if copied.startswith(f"{path}/")]:
+            del self.copies[copied]
         for record in self.children.pop(path, ()):
             self.nodes.pop(record.path, None)
             self.forget_inside(record.path)
@@ -230,6 +233,8 @@ def history_of(events: Iterable[Event]) -> History:
             history.marks[event.type, data["node"]] = data
         if event.type.startswith("node."):
             _read_node(history, event)
+        elif event.type == "conversation.copy":
+            history.copies.setdefault(data["node"], []).append(data)
         elif event.type in ("output.started", "output.restarted"):
             items[data["item"]] = _Item([], [])
         elif event.type == "output.chunk":

@@ -53,14 +53,22 @@ class GlobalDomain(StrEnum):
 
 ConversationId = Annotated[str | None, Query(description="For the conversation scope.")]
 Workflow = Annotated[str | None, Query(description="For the scopes workflow and conversation.")]
+Own = Annotated[str | None, Query(description="A workflow that has KV of its own in the project.")]
 
 
 async def of_project(
-    project_id: Annotated[str, Path()], domain: Domain, scope: ProjectScope, conversation_id: ConversationId = None
+    project_id: Annotated[str, Path()],
+    domain: Domain,
+    scope: ProjectScope,
+    conversation_id: ConversationId = None,
+    workflow: Own = None,
 ) -> Namespace:
     """The namespace an address of a project names."""
+    if workflow is not None and domain is not Domain.KV:
+        raise InvalidArgument(f"no workflow has {domain} of its own", argument="workflow")
+    own = None if workflow is None else check_key(workflow)
     return Namespace(
-        check_project_id(project_id), domain, Scope(scope), None, _conversation(scope.value, conversation_id)
+        check_project_id(project_id), domain, Scope(scope), own, _conversation(scope.value, conversation_id)
     )
 
 
