@@ -133,3 +133,30 @@ def test_a_mistyped_or_repeated_argument_is_an_error(small: ThreadServer):
         assert client.get(f"{ENTRIES}/k?as=txt").status_code == 400
         assert client.put(f"{ENTRIES}/k?x=1", json=1).status_code == 400
         assert client.get(f"{ENTRIES}/k").status_code == 404
+
+
+def test_text_that_no_column_takes_is_refused_wherever_it_is_given(small: ThreadServer):
+    nul, half = chr(0), chr(0xD800)
+    kv = f"/projects/{PROJECT}/kv/project"
+    with small.client() as client:
+        bodies = [
+            ("POST", "/login", {"name": f"a{nul}", "password": "x"}),
+            ("POST", "/login", {"name": f"a{half}", "password": "x"}),
+            ("POST", "/login", {"name": "a", "password": half}),
+            ("POST", "/users", {"name": "a", "password": "long enough" + half}),
+            ("POST", "/tokens", {"label": half}),
+            ("PUT", f"/projects/{PROJECT}", {"name": f"x{half}"}),
+            ("POST", f"{kv}/commit", {"writes": [{"key": "k", "value": 1}], "source": {"run_id": nul}}),
+            ("POST", f"{kv}/commit", {"writes": [{"key": "k", "value": 1}], "source": {"entrypoint": half}}),
+            ("POST", f"{kv}/lock", {"holder": {"host": half}}),
+        ]
+        for method, path, body in bodies:
+            answer = client.request(method, path, content=json.dumps(body))
+            assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument"), (path, body)
+        for method, path in (("PATCH", "/users/a%00"), ("DELETE", "/users/%00"), ("GET", f"{ENTRIES}/a%00"),
+                             ("DELETE", f"/projects/{PROJECT}/members/%00"), ("GET", f"{ENTRIES}?prefix=%00"),
+                             ("GET", f"/projects/{PROJECT}/workbench/entries?key_contains=%00"),
+                             ("GET", f"/projects/{PROJECT}/related/%00/kv/entries/k")):  # fmt: skip
+            content = "{}" if method == "PATCH" else None
+            assert client.request(method, path, content=content).status_code in (400, 404), path
+        assert client.get(f"{ENTRIES}/k").status_code == 404

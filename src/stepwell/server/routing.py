@@ -5,12 +5,12 @@ overflow are refused) and then checked by their model.
 """
 
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,6 +33,16 @@ class Body(BaseModel):
 Quick = Callable[[Request], Awaitable[Response | None]]
 """Answers a plain request without the framework's reading of arguments, which costs more than the work itself; None
 leaves the request to the framework."""
+
+
+def _storable(text: str) -> str:
+    if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
+        raise ValueError("it has a NUL character or a lone surrogate")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+"""Text of a body that goes into a column of its own: what no value, key or document is."""
 
 
 class RoledRoute(APIRoute):

@@ -10,7 +10,7 @@ import psycopg
 from psycopg import errors
 from psycopg_pool import AsyncConnectionPool, PoolTimeout
 
-from stepwell.errors import StorageUnavailable
+from stepwell.errors import InvalidArgument, StepwellError, StorageUnavailable
 
 T = TypeVar("T")
 Connection = psycopg.AsyncConnection[tuple[Any, ...]]
@@ -142,7 +142,7 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, psycopg.InterfaceError)
 
 
-def translated(error: psycopg.Error) -> StorageUnavailable:
+def translated(error: psycopg.Error) -> StepwellError:
     """The error in our terms. Texts of the driver may hold the connection string: they are not passed on."""
     if isinstance(error, PoolTimeout):
         return StorageUnavailable(
@@ -150,6 +150,8 @@ def translated(error: psycopg.Error) -> StorageUnavailable:
             hint="try again; if it lasts, see whether PostgreSQL runs and allows more connections",
         )
     state = error.sqlstate
+    if isinstance(error, psycopg.DataError) and state is None:  # refused by the driver, before it was sent
+        return InvalidArgument("a text has a NUL character, which PostgreSQL cannot store")
     if state is None or state.startswith(("08", "57")):
         return StorageUnavailable("PostgreSQL cannot be reached", hint="see whether it runs, then try again")
     reason = error.diag.message_primary or type(error).__name__

@@ -12,7 +12,7 @@ from stepwell.errors import AccessDenied, Unauthenticated
 from stepwell.identifiers import check_project_id, iso_time, now_micros
 from stepwell.server import passwords
 from stepwell.server.access import Role, allows, hashed, new_secret
-from stepwell.server.routing import Body, api, body_of, json_answer
+from stepwell.server.routing import Body, Text, api, body_of, json_answer
 from stepwell.server.services import access, services
 from stepwell.store.accounts import Account, Token
 
@@ -25,9 +25,9 @@ _MICROS_A_DAY = 86_400_000_000
 class UserBody(Body):
     """A new user."""
 
-    name: Annotated[str, Field(pattern=_NAME)]
+    name: Annotated[Text, Field(pattern=_NAME)]
     admin: bool = False
-    password: Annotated[str, Field(min_length=10, max_length=1_000)] | None = None
+    password: Annotated[Text, Field(min_length=10, max_length=1_000)] | None = None
 
 
 class UserChange(Body):
@@ -35,25 +35,25 @@ class UserChange(Body):
 
     admin: bool | None = None
     disabled: bool | None = None
-    password: Annotated[str, Field(min_length=10, max_length=1_000)] | None = None
+    password: Annotated[Text, Field(min_length=10, max_length=1_000)] | None = None
 
 
 class TokenBody(Body):
     """A new token: of oneself, or for administrators of anyone; perhaps less than its user may do."""
 
-    label: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$")]
-    user: Annotated[str, Field(pattern=_NAME)] | None = None
-    role: Annotated[str, Field(pattern="^(guest|developer|maintainer|owner)$")] | None = None
-    project_id: str | None = None
+    label: Annotated[Text, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$")]
+    user: Annotated[Text, Field(pattern=_NAME)] | None = None
+    role: Annotated[Text, Field(pattern="^(guest|developer|maintainer|owner)$")] | None = None
+    project_id: Text | None = None
     days: Annotated[int, Field(ge=1, le=3_650)] | None = None
 
 
 class LoginBody(Body):
     """Name and password."""
 
-    name: Annotated[str, Field(max_length=100)]
-    password: Annotated[str, Field(max_length=1_000)]
-    label: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$")] = "login"
+    name: Annotated[Text, Field(max_length=100)]
+    password: Annotated[Text, Field(max_length=1_000)]
+    label: Annotated[Text, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$")] = "login"
 
 
 @api(router, "GET", "/me", Role.USER)

@@ -21,7 +21,7 @@ from stepwell.server.access import Role
 from stepwell.server.keys import ENTRY
 from stepwell.server.problem import problem
 from stepwell.server.routes.addresses import of_global, of_project, plain_project_address, uuid_of
-from stepwell.server.routing import Body, api, body_of, json_answer
+from stepwell.server.routing import Body, Text, api, body_of, json_answer
 from stepwell.server.services import access, services
 from stepwell.store.entries import Check, Committed, Domain, Namespace, Record, Scope, Source, Span, Write
 from stepwell.store.postgres_lease import LeaseToken
@@ -43,10 +43,10 @@ class Form(StrEnum):
 class SourceBody(Body):
     """Who writes: shown with the entries. `project_id` is the namespace's project, or null."""
 
-    project_id: str | None = None
-    entrypoint: Annotated[str, Field(max_length=500)] | None = None
-    run_id: Annotated[str, Field(max_length=100)] | None = None
-    conversation_id: Annotated[str, Field(max_length=256)] | None = None
+    project_id: Text | None = None
+    entrypoint: Annotated[Text, Field(max_length=500)] | None = None
+    run_id: Annotated[Text, Field(max_length=100)] | None = None
+    conversation_id: Annotated[Text, Field(max_length=256)] | None = None
 
 
 class KeysBody(Body):

@@ -17,7 +17,7 @@ from stepwell.jsontext import encode
 from stepwell.server.access import Role
 from stepwell.server.routes.addresses import of_global, of_project, uuid_of
 from stepwell.server.routes.storage import set_operation_ids
-from stepwell.server.routing import Body, api, body_of, json_answer
+from stepwell.server.routing import Body, Text, api, body_of, json_answer
 from stepwell.server.services import Services, services
 from stepwell.store.entries import Change, Holder, Namespace, Span
 from stepwell.store.postgres_lease import LeaseToken, PostgresLease
@@ -33,8 +33,8 @@ class HolderBody(Body):
     """Who asks for a lock: shown to those who wait in vain."""
 
     pid: Annotated[int, Field(ge=0)] = 0
-    host: Annotated[str, Field(max_length=255)] = ""
-    run_id: Annotated[str, Field(max_length=100)] | None = None
+    host: Annotated[Text, Field(max_length=255)] = ""
+    run_id: Annotated[Text, Field(max_length=100)] | None = None
 
 
 class LockBody(Body):
