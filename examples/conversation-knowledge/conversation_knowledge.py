@@ -34,7 +34,7 @@ def read_arguments(args: list[str], conversation_id: str | None) -> Input:
 
 @workflow
 async def conversation_knowledge(data: Input, ctx: Context) -> Output:
-    """Append the turn, then mirror the whole conversation."""
+    """Append the turn, then mirror the whole conversation. A run that is resumed appends nothing twice."""
     await ctx.conversation.append_message({"role": "user", "content": data.message})
     await ctx.conversation.append_message({"role": "assistant", "content": f"Noted: {data.message}"})
     mirrored = await mirror_conversation(ctx, dry_run=data.dry_run)

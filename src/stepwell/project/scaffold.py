@@ -64,7 +64,7 @@ _CONVERSATION = '''"""A conversation that remembers what it was told."""
 
 from dataclasses import dataclass
 
-from stepwell import Context, Conversation, Entrypoint, Executor, parse_conversation_input, workflow
+from stepwell import Context, Conversation, Entrypoint, Executor, node, parse_conversation_input, workflow
 
 
 @dataclass
@@ -86,10 +86,16 @@ def read_arguments(args: list[str]) -> Input:
     return Input(parse_conversation_input(args).message)
 
 
+@node
+async def count_earlier(ctx: Context) -> int:
+    """What changes is read in a node: a run that is resumed goes on with what it was."""
+    return (await ctx.conversation.summary()).message_count
+
+
 @workflow
 async def main(data: Input, ctx: Context) -> Output:
-    """Answer with what was said before. Put your model call here."""
-    earlier = (await ctx.conversation.summary()).message_count
+    """Answer with what was said before. Put your model call here; what is appended here is appended once."""
+    earlier = await count_earlier(ctx)
     await ctx.conversation.append_message({"role": "user", "content": data.message})
     answer = f"You said {data.message!r}. Before that, this conversation had {earlier} messages."
     async with ctx.output("answer") as out:
@@ -137,6 +143,7 @@ A stepwell project. The manifest is `[tool.stepwell]` in pyproject.toml, the cod
 
 State belongs into `ctx.storage` (never into module variables): read-modify-write with `update_value`.
 Work worth keeping over a crash belongs into `@node` functions; a killed run continues with `stepwell runs resume RUN`.
+A workflow's body is gone through again then: read there what changes (time, random, storage) only within nodes.
 """
 
 

@@ -1,8 +1,8 @@
 """Events: the one ordered stream that everything about a run is read from.
 
 Types: `run.started|resumed|waiting|completed|failed|cancelled`, `node.started|completed|failed|cancelled|retrying`,
-`output.started|chunk|completed|restarted`, `tool.requested|approved|denied|completed`, `title.changed`,
-`token_usage.reported`, `progress`, `log`, `custom.*`.
+`output.started|chunk|completed|restarted|hidden`, `tool.requested|approved|denied|completed`, `title.changed`,
+`conversation.copy`, `token_usage.reported`, `progress`, `log`, `custom.*`.
 """
 
 from typing import Any, NamedTuple
