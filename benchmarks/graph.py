@@ -4,12 +4,12 @@ import asyncio
 import json
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from harness import Options, Row, cost, in_turn
+from harness import Options, Row, cost, in_turn, speed
 
 from stepwell import Executor, Host, graph_entrypoint, load_settings
 from stepwell.graph.answers import Sources
@@ -39,44 +39,68 @@ def rows(options: Options) -> Iterator[Row]:
     loop = asyncio.new_event_loop()
     host = loop.run_until_complete(_host(str(folder)))
     longest = 0.0
+
+    async def beat() -> None:
+        nonlocal longest
+        while True:
+            started = perf_counter()
+            await asyncio.sleep(0.001)
+            longest = max(longest, perf_counter() - started)
+
+    async def run(name: str, count: int) -> float:
+        beating = asyncio.create_task(beat())
+        started = perf_counter()
+        start = {"nodes": {_id(0): {"text": "x"}}}
+        report = await (await host.start(project, f"workflow:{_key(name)}", input=start)).report()
+        taken = perf_counter() - started
+        beating.cancel()
+        assert report.nodes["completed"] == count, report.error
+        return taken
+
+    def run_ours(name: str, count: int) -> float:
+        return loop.run_until_complete(run(name, count))
+
     for name, (count, edges) in shapes.items():
         _save(folder, _key(name), count, edges)
-
-        async def run(name: str = name, count: int = count) -> float:
-            nonlocal longest
-            beating = asyncio.create_task(beat())
-            started = perf_counter()
-            start = {"nodes": {_id(0): {"text": "x"}}}
-            report = await (await host.start(project, f"workflow:{_key(name)}", input=start)).report()
-            taken = perf_counter() - started
-            beating.cancel()
-            assert report.nodes["completed"] == count, report.error
-            return taken
-
-        async def beat() -> None:
-            nonlocal longest
-            while True:
-                started = perf_counter()
-                await asyncio.sleep(0.001)
-                longest = max(longest, perf_counter() - started)
-
         taken = in_turn(
             options.rounds(3),
             {
-                "ours": lambda run=run: loop.run_until_complete(run()),
+                "ours": lambda name=name, count=count: run_ours(name, count),
                 "theirs": lambda count=count, edges=edges: asyncio.run(_plainly(count, edges)),
             },
         )
         # Plain tasks neither record nor check anything: the ratio says what a durable trace of every node costs.
         yield cost(
-            f"{name} of {count:,} nodes, a node", "plain asyncio tasks", taken["ours"], taken["theirs"], None, per=count
+            f"{name} of {count:,} nodes, a node", "plain asyncio tasks", taken["ours"], taken["theirs"], 4, per=count
         )
+    if options.peers is not None:
+        yield from _langgraph(options, run_ours, shapes)
     note = "most of it is Python's garbage collector going through 10,000 nodes"
     stall = longest * 1e3
-    yield Row("event loop stall in the graphs", "50 ms", stall, 50, "ms", stall / 50, None, at_least=False, note=note)
+    yield Row("event loop stall in the graphs", "50 ms", stall, 50, "ms", stall / 50, 1, at_least=False, note=note)
     loop.run_until_complete(host.close())
     loop.close()
     yield from _answers(host, folder)
+
+
+def _langgraph(
+    options: Options, run: Callable[[str, int], float], shapes: dict[str, tuple[int, Edges]]
+) -> Iterator[Row]:
+    """LangGraph with its SQLite checkpoints; it takes minutes for 10,000 nodes, so the two smaller shapes only."""
+    assert options.peers is not None
+    with options.peers.start("langgraph_graph.py", options.folder) as peer:
+        for name in ("chain", "fan-out"):
+            count, edges = shapes[name]
+            (options.folder / f"{name}.json").write_text(json.dumps([count, edges]))
+            taken = in_turn(
+                options.rounds(1),
+                {
+                    "ours": lambda name=name, count=count: run(name, count),
+                    "theirs": lambda name=name: peer.call("run", shape=name),
+                },
+            )
+            work = f"{name} of {count:,} nodes, a node"
+            yield speed(work, "LangGraph, AsyncSqliteSaver", taken["ours"], taken["theirs"], None, per=count)
 
 
 def _answers(host: Host, folder: Path) -> Iterator[Row]:

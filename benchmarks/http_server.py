@@ -1,6 +1,6 @@
 """A server to be measured: the API, and beside it a route that does nothing.
 
-    python benchmarks/http_server.py DATABASE_URL      prints {"port": …, "key": …}
+python benchmarks/http_server.py DATABASE_URL      prints {"port": …, "key": …}
 """
 
 import asyncio
