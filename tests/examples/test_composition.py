@@ -46,3 +46,10 @@ def test_the_events_are_those_of_one_run():
 def test_each_workflow_runs_by_itself():
     shown = stepwell("run", PROJECT, "-e", "draft", "--", "--message", "Only this").stdout
     assert shown == "Here is a greeting. Here is only this. Here is a farewell. \n"
+
+
+def test_the_keys_of_an_isolated_workflow_can_be_looked_at():
+    report(PROJECT, *TALK, "--", "--message", "Thank Ada")
+    assert entries("--workflow", "plan") == {"plans": 2}
+    assert entries("--workflow", "plan", *TALK) == entries("--workflow", "other") == {}
+    stepwell("kv", "list", "--workflow", "plan", "--domain", "persistent_value", "--project", PROJECT, code=2)

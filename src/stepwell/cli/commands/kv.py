@@ -53,7 +53,11 @@ class Where:
                 raise click.UsageError("under the workflow scope model, --conversation-id needs --workflow as well")
             return scopes
         if self.workflow is not None:
-            raise click.UsageError('--workflow is for projects with scope-model = "workflow", without --location')
+            if storage.scope_model is ScopeModel.WORKFLOW or self.domain != "kv":
+                raise click.UsageError(
+                    "--workflow is for --domain kv; where workflows have scopes, not with --location"
+                )
+            storage = storage.with_own_kv(self.workflow)
         location = storage.host if self.location is None else storage.any_location(self.location)
         project = location.kv if self.domain == "kv" else location.persistent_value
         return project if self.conversation_id is None else project.conversation
@@ -83,7 +87,7 @@ def where(command: "Callable[..., Any]") -> "Callable[..., Any]":
     decorated: Callable[..., Any] = with_where
     for option in (
         click.option("--conversation-id", help="The conversation's scope instead of the project's."),
-        click.option("--workflow", help="This workflow's scope (projects of the workflow scope model)."),
+        click.option("--workflow", help="This workflow's scope, or the KV that it has for itself as an isolated one."),
         click.option(
             "--location", type=click.Choice(["local", "server"]), help="Default: where the project keeps state."
         ),
