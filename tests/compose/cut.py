@@ -1,6 +1,7 @@
 """Compositions that die in the middle, and the process that runs them: `python -m tests.compose.cut NAME RUN_ID`."""
 
 import asyncio
+import os
 import sys
 from pathlib import Path
 
@@ -95,6 +96,29 @@ async def in_a_readonly_child(data: dict, ctx: Context) -> list:
     await ctx.conversation.append_message({"role": "user", "content": "before"})
     seen = await ctx.run_workflow(reader, {}, conversation_mode="shared-readonly")
     return [*seen, (await ctx.conversation.summary()).message_count]
+
+
+@workflow
+async def counting(data: dict, ctx: Context) -> None:
+    """Counts once an attempt; the first attempt fails, the second dies before and after counting."""
+    count("attempt")
+    attempt = Path(os.environ["COUNTED"]).read_text().count("attempt")
+    if attempt == 2:
+        await die()
+    await ctx.token_usage.report(input_tokens=10, output_tokens=0)
+    if attempt == 1:
+        raise OSError("not yet")
+
+
+@node(retries=1)
+async def twice(ctx: Context) -> None:
+    await ctx.run_workflow(counting, {})
+
+
+@workflow
+async def in_a_second_attempt(data: dict, ctx: Context) -> str:
+    await twice(ctx)
+    return "done"
 
 
 @workflow

@@ -94,6 +94,12 @@ async def test_a_body_that_appends_something_else_is_refused(counted, monkeypatc
     assert (report.status, messages) == ("completed", ["one"])
 
 
+async def test_what_an_attempt_counted_does_not_count_for_the_next_one(counted, monkeypatch):
+    run_id = cut_off("in_a_second_attempt")
+    report, _, _ = await resume("in_a_second_attempt", run_id, monkeypatch)
+    assert (report.output, report.tokens["calls"]) == ("done", 2), report.error
+
+
 async def test_children_side_by_side_go_on(counted, monkeypatch):
     run_id = cut_off("beside")
     report, _, _ = await resume("beside", run_id, monkeypatch)

@@ -1,6 +1,7 @@
 """`ctx.run_workflow`: modes, bridges, nesting, cancellation."""
 
 import asyncio
+import gc
 from dataclasses import dataclass
 
 import pytest
@@ -353,6 +354,39 @@ async def test_a_failing_bridge_fails_the_call_at_once(bench, kind):
     assert ended == (["unwound", "background"] if kind == "chunk" else [])
     failed = bench.of("node.failed")
     assert [event["node"] for event in failed] == ["run-workflow"]
+
+
+@pytest.mark.filterwarnings("ignore:coroutine 'Output.write' was never awaited")  # asked for by a cancelled thread
+async def test_a_bridge_fails_a_child_that_writes_from_threads_and_branches(bench):
+    @node
+    def write(ctx: Context, name: str) -> None:
+        out = ctx.output(name)
+        ctx.wait(out.__aenter__())
+        for number in range(1000):
+            ctx.wait(out.write(f"{name}{number} "))
+
+    @workflow
+    async def busy(data: dict, ctx: Context) -> None:
+        await asyncio.gather(*(write(ctx, name) for name in "abc"), return_exceptions=True)
+
+    got = []
+
+    @workflow
+    async def parent(data: dict, ctx: Context) -> str:
+        async def broken(text: str) -> None:
+            got.append(text)
+            await asyncio.sleep(0.002)
+            if len(got) == 5:
+                raise OSError("full")
+
+        with pytest.raises(OutputBridgeFailed, match="full"):
+            await ctx.run_workflow(busy, {}, on_output_chunk=broken)
+        return "went on"
+
+    async with asyncio.timeout(10):
+        report = await bench.run(parent)
+    gc.collect()
+    assert (report.output, len(got)) == ("went on", 5), report.error
 
 
 async def test_a_bridge_that_fails_below_fails_where_it_belongs(bench):

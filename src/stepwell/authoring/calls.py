@@ -269,10 +269,11 @@ async def _run_node(
     frame = Frame(session, path, fresh=parent.fresh or not spec.replay, watches=parent.watches)
     token = _frame.set(frame)
     try:
-        made = NodeCall(path, spec.name, spec.kind, arguments)
-        result = await hooked(
-            session.hooks, made, lambda: _attempts(frame, spec, lambda: _once(session, spec, function, args, kwargs))
-        )
+        run = partial(_attempts, frame, spec, lambda: _once(session, spec, function, args, kwargs))
+        if session.hooks:
+            result = await hooked(session.hooks, NodeCall(path, spec.name, spec.kind, arguments), run)
+        else:
+            result = await run()
         if not frame.fresh:
             session.check_consumed(path)
     except BaseException as error:

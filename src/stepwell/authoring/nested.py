@@ -142,19 +142,17 @@ class _Bridge:
         self._order = asyncio.Lock()
         self._streamed = False
         self.fail: Callable[[BaseException], None] | None = None
-        self.failed: BaseException | None = None
+        self.failed: OutputBridgeFailed | None = None
 
     async def chunk(self, text: str) -> None:
         """A text was written in the child. Where a handler fails, the child is cancelled: this does not return."""
         if self._on_chunk is None:
             return
-        if self.failed is not None:
-            raise self.failed
+        was_failed = self.failed is not None
         try:
             await self.hand_on(text)
         except OutputBridgeFailed as failure:
-            self.failed = failure
-            if self.fail is None:
+            if self.fail is None or was_failed:  # code that swallowed its cancellation writes again
                 raise
             self.fail(failure)
             await asyncio.Event().wait()
@@ -172,8 +170,14 @@ class _Bridge:
         """
         if self._on_chunk is not None:
             async with self._order:
+                if self.failed is not None:
+                    raise self.failed
                 self._streamed = True
-                await self._handle(self._on_chunk, text, "on_output_chunk")
+                try:
+                    await self._handle(self._on_chunk, text, "on_output_chunk")
+                except OutputBridgeFailed as failure:
+                    self.failed = failure
+                    raise
 
     async def payload(self, result: Any) -> None:
         """The child returned: hand its result on, unless its chunks were."""

@@ -196,6 +196,8 @@ class History:
             del self.marks[mark]
         for copied in [copied for copied in self.copies if copied.startswith(f"{path}/")]:
             del self.copies[copied]
+        for counted in [counted for counted in self.usage_by_node if counted.startswith(f"{path}/")]:
+            del self.usage_by_node[counted]
         for record in self.children.pop(path, ()):
             self.nodes.pop(record.path, None)
             self.forget_inside(record.path)
