@@ -1,6 +1,7 @@
 """Every route × every role × one's own, another's and an unknown project: routes are found, not listed."""
 
 import asyncio
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -185,6 +186,21 @@ def test_a_restricted_token_is_restricted(server: ThreadServer, keys: dict[str, 
         assert client.get("/me").status_code == 200
 
 
+def test_a_restricted_token_revokes_itself_alone(server: ThreadServer, keys: dict[str, str]):
+    with server.client() as admin:
+        made = {"role": "guest", "user": "owner"}, {"project_id": OWN, "user": "owner"}
+        of_owner = admin.post("/tokens", json={"label": "unrestricted", "user": "owner"}).json()
+        for limits in made:
+            limited = admin.post("/tokens", json={"label": "limited", **limits}).json()
+            with server.client(limited["token"]) as client:
+                assert client.delete(f"/tokens/{of_owner['id']}").status_code == 403
+                assert client.delete(f"/tokens/{new_id()}").status_code == 403
+                assert client.delete("/tokens/self").status_code == 204
+                assert client.get("/me").status_code == 401
+    with server.client(of_owner["token"]) as client:
+        assert client.delete(f"/tokens/{of_owner['id']}").status_code == 204
+
+
 def test_a_taken_role_is_gone_at_once(server: ThreadServer, keys: dict[str, str]):
     path = f"/projects/{OWN}/members/developer"
     with server.client(keys["owner"]) as owner, server.client(keys["developer"]) as developer:
@@ -195,6 +211,22 @@ def test_a_taken_role_is_gone_at_once(server: ThreadServer, keys: dict[str, str]
         assert developer.get(f"/projects/{OWN}/kv/project/entries/k").status_code == 404
         assert owner.put(path, json={"role": "developer"}).status_code == 200
         assert owner.put(f"/projects/{OWN}/members/owner", json={"role": "guest"}).status_code == 409
+
+
+def test_a_stream_ends_with_the_role_it_was_opened_with(server: ThreadServer, keys: dict[str, str]):
+    path, at = f"/projects/{OWN}/members/developer", f"/projects/{OWN}/kv/project"
+    with server.client(keys["owner"]) as owner, server.client(keys["developer"]) as developer:
+        with developer.stream("GET", f"{at}/watch") as watch, developer.stream("POST", f"{at}/lock", json={}) as lock:
+            told, held = watch.iter_lines(), lock.iter_lines()
+            assert next(told) == "retry: 500"
+            lease = json.loads(next(held))["lease"]
+            assert owner.delete(path).status_code == 204
+            assert set(held) <= {""}  # it ends, within the client's patience
+            renewed = owner.put(f"{at}/lock/{lease}").json()
+            assert owner.put(f"{at}/entries/unseen", json=1).status_code == 200
+            assert "unseen" not in "".join(told)
+        assert renewed["lives"] is False
+        assert owner.put(path, json={"role": "developer"}).status_code == 200
 
 
 async def test_another_process_notices_a_revoked_key_within_two_seconds():

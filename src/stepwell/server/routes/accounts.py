@@ -163,9 +163,12 @@ async def add_token(request: Request) -> Response:
 
 @api(router, "DELETE", "/tokens/{token_id}", Role.USER, status=204)
 async def revoke_token(request: Request, token_id: str) -> Response:
-    """Revoke a token: `self` is the one you use."""
+    """Revoke a token: `self` is the one you use, and the only one that a restricted token may revoke."""
     held, asking = services(request), access(request)
-    chosen = asking.identity.token_id if token_id == "self" else check_project_id(token_id)  # noqa: S105
+    identity = asking.identity
+    chosen = identity.token_id if token_id == "self" else check_project_id(token_id)  # noqa: S105
+    if chosen != identity.token_id and (identity.role_cap is not None or identity.project_only is not None):
+        raise AccessDenied("a restricted token revokes no other tokens", hint="use an unrestricted one")
     anyones = allows(asking.role, Role.ADMIN)
     await held.accounts.delete_token(chosen, asking.identity.account_id, anyones=anyones)
     held.gate.forget()

@@ -11,7 +11,7 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from stepwell.errors import InvalidArgument, StepwellError
+from stepwell.errors import AccessDenied, InvalidArgument, ProjectNotFound, StepwellError, Unauthenticated
 from stepwell.identifiers import check_key, check_prefix
 from stepwell.jsontext import encode
 from stepwell.server.access import Role
@@ -107,6 +107,16 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
     set_operation_ids(router, (revision, watch, lock, renew_lock, release_lock), ending)
 
 
+async def _still_admitted(request: Request, role: Role) -> bool:
+    """Whether the one who opened a stream may still have it: roles and keys are taken away meanwhile."""
+    try:
+        header, project_id = request.headers.get("authorization"), request.path_params.get("project_id")
+        await services(request).gate.admit(header, role, project_id)
+    except (AccessDenied, ProjectNotFound, Unauthenticated):
+        return False
+    return True
+
+
 async def _events(request: Request, changes: AsyncIterator[Change], begin: int) -> AsyncIterator[str]:
     """Server-sent events of changes. An id is given when every change of its revision was sent before it."""
     streams = services(request).streams
@@ -119,6 +129,8 @@ async def _events(request: Request, changes: AsyncIterator[Change], begin: int) 
             while not closing.done():
                 pending = pending or asyncio.ensure_future(anext(changes))
                 await asyncio.wait({pending, closing}, timeout=_QUIET_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if not await _still_admitted(request, Role.GUEST):
+                    break
                 if not pending.done():
                     yield ": still here\n\n"
                     continue
@@ -148,6 +160,8 @@ async def _held(request: Request, at: Namespace, timeout: float, holder: Holder)
             )
             try:
                 while not (await asyncio.wait({waiting}, timeout=_PING_SECONDS))[0]:
+                    if not await _still_admitted(request, Role.DEVELOPER):
+                        return
                     yield "\n"
                 lease = waiting.result()
                 held.leases[lease.id] = lease
@@ -157,6 +171,8 @@ async def _held(request: Request, at: Namespace, timeout: float, holder: Holder)
                         with suppress(TimeoutError):
                             async with asyncio.timeout(_PING_SECONDS):
                                 await held.streams.closing.wait()
+                        if not await _still_admitted(request, Role.DEVELOPER):
+                            return
                         yield "\n"
             finally:
                 # The reader may be gone: then nothing can be awaited here any more.
