@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "init": ("init", "init", "Make a new project."),
     "run": ("run", "run", "Run a project and show its output as it comes."),
+    "chat": ("chat", "chat", "Hold a conversation with a project."),
     "describe": ("describe", "describe", "Show a project's entrypoints and their schemas."),
     "workflows": ("workflows", "workflows", "List, check, import, run and explain workflows that are JSON graphs."),
     "runs": ("runs", "runs", "List, show, follow, resume, cancel and delete runs."),

@@ -195,7 +195,7 @@ async def show_to_end(place: Place, live: Live, handle: "RunHandle", timeout: fl
         stopped.append(EXIT_TIMEOUT)
         handle.cancel(f"over --timeout {timeout:g} s")
 
-    _on_signals(interrupt)
+    on_signals(interrupt)
     timer = asyncio.get_running_loop().call_later(timeout, expire) if timeout is not None else None
     report = await handle.report()
     if timer is not None:
@@ -212,7 +212,8 @@ def exit_code_of(report: Report) -> int:
     return {"completed": 0, "waiting_input": EXIT_WAITING}.get(report.status, EXIT_FAILED)
 
 
-def _on_signals(handler: Callable[[], Any]) -> None:
+def on_signals(handler: Callable[[], Any]) -> None:
+    """Call a handler on the event loop for Ctrl-C and for being asked to end."""
     loop = asyncio.get_running_loop()
     for name in ("SIGINT", "SIGTERM"):
         number = getattr(signal, name)

@@ -74,7 +74,7 @@ class InputQueue:
         """
         request = _checked(request_id if request_id is not None else new_id())
         stored = given.checked().to_dict()
-        digest = hashlib.sha256(encode(stored).encode()).hexdigest()
+        digest = _digest(given)
         run_id = new_id()
 
         async def body(tx: Transaction) -> Receipt:
@@ -92,6 +92,11 @@ class InputQueue:
             return Receipt(request, run_id, "waiting")
 
         return await self._entries.transact(body)
+
+    async def receipt(self, request_id: str) -> Receipt | None:
+        """The receipt of an input that was sent before; None where none was."""
+        stored = await self._entries.get_value(_key(_checked(request_id)))
+        return None if stored is None else Receipt(request_id, stored["run_id"], stored["state"], repeated=True)
 
     async def waiting(self) -> list[QueuedInput]:
         """What waits, in order."""
@@ -192,6 +197,13 @@ def take_conversation(locks: LockFile, conversation_id: str) -> Ticket:
             f"the conversation {conversation_id!r:.80} is open in another chat", conversation_id=conversation_id
         )
     return ticket
+
+
+def _digest(given: InputToSend) -> str:
+    """What two sendings of one input have in common: a file that is attached again has another reference."""
+    files = [(file.name, file.media_type, file.size, file.kind) for file in given.attachments]
+    parts = [given.message, files, dict(given.parameters), given.entrypoint]
+    return hashlib.sha256(encode(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _key(request_id: str) -> str:

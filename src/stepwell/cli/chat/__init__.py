@@ -1,0 +1,1 @@
+"""`stepwell chat`: one conversation, sent to by one person at a time."""
