@@ -7,6 +7,7 @@ from time import monotonic, sleep
 import httpx
 import pytest
 
+from stepwell.identifiers import new_id
 from stepwell.server.limits import Limits
 from tests.servers import ThreadServer
 
@@ -36,6 +37,29 @@ def test_a_body_that_is_too_large_changes_nothing(small: ThreadServer):
         answer = client.put(f"{ENTRIES}/k", content=chunks(), headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.json()["code"]) == (413, "request_too_large")
         assert client.get(f"{ENTRIES}/k").status_code == 404
+
+
+def test_who_is_not_known_yet_sends_little():
+    with ThreadServer() as server, httpx.Client(base_url=f"{server.url}/api/v1") as nobody:
+        answer = nobody.post("/login", json={"name": "ada", "password": "x" * 900, "label": "x" * 30_000})
+        assert (answer.status_code, answer.json()["code"]) == (413, "request_too_large")
+        longest = {"name": "n" * 100, "password": "\U0001f511" * 1_000, "label": "\U0001f511" * 100}
+        content = json.dumps(longest)  # escaped
+        assert nobody.post("/login", content=content).json()["code"] == "unauthenticated"
+
+
+def test_a_commit_id_is_of_one_commit(small: ThreadServer):
+    used = {"commit_id": new_id(), "writes": [{"key": "k", "value": 1}]}
+    talk = f"/projects/{PROJECT}/kv/conversation"
+    with small.client() as client:
+        first = client.post(f"/projects/{PROJECT}/kv/project/commit", json=used)
+        assert first.status_code == 200
+        for repeat in (False, True):
+            asked = used | {"repeat": repeat}
+            refused = client.post(f"{talk}/commit", params={"conversation_id": "c"}, json=asked)
+            assert (refused.status_code, refused.json()["code"]) == (400, "invalid_argument")
+            assert client.post(f"/projects/{PROJECT}/kv/project/commit", json=asked).json() == first.json()
+        assert client.get(f"{talk}/entries", params={"conversation_id": "c"}).json()["items"] == []
 
 
 def test_too_many_requests_are_told_when_to_come_back(small: ThreadServer):

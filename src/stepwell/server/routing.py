@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from stepwell.errors import InvalidArgument
+from stepwell.errors import InvalidArgument, RequestTooLarge
 from stepwell.jsontext import decode_untrusted, encode
 from stepwell.server.access import Role
 from stepwell.server.problem import MEDIA_TYPE, of_validation
@@ -170,18 +170,30 @@ def api(
     return declare
 
 
-async def body_of(request: Request, model: type[B], *, optional: bool = False) -> B:
+async def body_of(request: Request, model: type[B], *, optional: bool = False, most: int | None = None) -> B:
     """The request's JSON body, checked. An optional one that is missing is an empty object.
 
+    Args:
+        most: bytes that are read at all, where that is less than the server's limit.
+
     Raises:
-        InvalidJson, InvalidArgument
+        InvalidJson, InvalidArgument, RequestTooLarge
     """
-    text = await request.body()
+    text = await request.body() if most is None else await _read(request, most)
     value = {} if optional and not text else decode_untrusted(text, what="the request's body")
     try:
         return model.model_validate(value)
     except ValidationError as error:
         raise of_validation([dict(each) for each in error.errors(include_input=False, include_url=False)]) from None
+
+
+async def _read(request: Request, most: int) -> bytes:
+    read = bytearray()
+    async for part in request.stream():
+        read += part
+        if len(read) > most:
+            raise RequestTooLarge(f"the request's body is over {most:,} bytes", limit=most)
+    return bytes(read)
 
 
 def json_answer(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:

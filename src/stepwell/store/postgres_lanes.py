@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg.errors import UniqueViolation
 
+from stepwell.errors import InvalidArgument
 from stepwell.store.entries import Namespace
 from stepwell.store.postgres_connections import RETRY_SECONDS, Connection, Connections, is_lost, translated
 
@@ -96,9 +97,10 @@ class Lanes:
                 async with self._connections.connection() as connection:
                     _answer(order, await _one(connection, order))
                     return
-            except UniqueViolation as error:
-                if order.values[2]:
-                    order.done.set_exception(translated(error))
+            except UniqueViolation:
+                if order.values[2]:  # not in this namespace's log either
+                    if not order.done.done():
+                        order.done.set_exception(_taken())
                     return
             except psycopg.Error as error:
                 if not is_lost(error) or monotonic() > deadline:
@@ -115,6 +117,12 @@ class Lanes:
 async def _one(connection: Connection, order: Order) -> Row:
     cursor = await connection.execute(order.statement, order.values)
     return await cursor.fetchone() or ()
+
+
+def _taken() -> InvalidArgument:
+    return InvalidArgument(
+        "the commit id belongs to a commit elsewhere", hint="make a new UUID for each commit", argument="commit_id"
+    )
 
 
 def _answer(order: Order, row: Row) -> None:

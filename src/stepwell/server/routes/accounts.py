@@ -20,6 +20,7 @@ router = APIRouter(tags=["accounts"])
 
 _NAME = r"^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$"
 _MICROS_A_DAY = 86_400_000_000
+_LOGIN_BYTES = 20_000  # anybody may send one: it must not take the memory of a commit
 
 
 class UserBody(Body):
@@ -76,7 +77,7 @@ async def whoami(request: Request) -> Response:
 async def login(request: Request) -> Response:
     """A token for a name and a password."""
     held = services(request)
-    body = await body_of(request, LoginBody)
+    body = await body_of(request, LoginBody, most=_LOGIN_BYTES)
     held.logins.spend(body.name)
     found = await held.accounts.password(body.name)
     # As slow for an unknown name as for a wrong password.
