@@ -159,6 +159,15 @@ def test_a_mistyped_or_repeated_argument_is_an_error(small: ThreadServer):
         assert client.get(f"{ENTRIES}/k").status_code == 404
 
 
+@pytest.mark.parametrize("cursor", [
+    [1, None, "kv", "global", None, chr(0xD800)], [1, chr(0), "kv", "global", None, None], [True, None, "kv", "global", None, None],
+])  # fmt: skip
+def test_a_made_up_cursor_of_namespaces_is_refused(small: ThreadServer, cursor: list[object]):
+    with small.client() as client:
+        answer = client.get("/namespaces", params={"after": json.dumps(cursor)})
+        assert (answer.status_code, answer.json()["data"]) == (400, {"argument": "after"})
+
+
 def test_text_that_no_column_takes_is_refused_wherever_it_is_given(small: ThreadServer):
     nul, half = chr(0), chr(0xD800)
     kv = f"/projects/{PROJECT}/kv/project"

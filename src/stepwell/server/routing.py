@@ -35,8 +35,13 @@ Quick = Callable[[Request], Awaitable[Response | None]]
 leaves the request to the framework."""
 
 
+def is_storable(text: str) -> bool:
+    """Whether a column of text takes it: no NUL character and no lone surrogate."""
+    return "\x00" not in text and not any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def _storable(text: str) -> str:
-    if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
+    if not is_storable(text):
         raise ValueError("it has a NUL character or a lone surrogate")
     return text
 

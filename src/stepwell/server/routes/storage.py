@@ -21,7 +21,7 @@ from stepwell.server.access import Role
 from stepwell.server.keys import ENTRY
 from stepwell.server.problem import problem
 from stepwell.server.routes.addresses import of_global, of_project, plain_project_address, uuid_of
-from stepwell.server.routing import Body, Text, api, body_of, json_answer
+from stepwell.server.routing import Body, Text, api, body_of, is_storable, json_answer
 from stepwell.server.services import access, services
 from stepwell.store.entries import Check, Committed, Domain, Namespace, Record, Scope, Source, Span, Write
 from stepwell.store.postgres_lease import LeaseToken
@@ -410,6 +410,7 @@ def _resume(cursor: str) -> tuple[int, Namespace]:
             str() | None as workflow,
             str() | None as talk,
         ]:
-            if domain in set(Domain) and scope in set(Scope) and 0 <= at < 2**63:
+            known = domain in set(Domain) and scope in set(Scope) and not isinstance(at, bool) and 0 <= at < 2**63
+            if known and all(is_storable(text or "") for text in (project, workflow, talk)):
                 return at, Namespace(project, Domain(domain), Scope(scope), workflow, talk)
     raise InvalidArgument("the cursor is not one of ours", argument="after")
