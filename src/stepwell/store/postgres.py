@@ -17,7 +17,7 @@ from typing import Any
 import psycopg
 
 from stepwell.errors import Conflict, LockTimeout, StorageUnavailable
-from stepwell.identifiers import new_id
+from stepwell.identifiers import new_id, now_micros
 from stepwell.store import postgres_statements as sql
 from stepwell.store.backend import Lease
 from stepwell.store.entries import (
@@ -247,10 +247,14 @@ class PostgresBackend:
         return bool(await self._session().connections.fetch(sql.IS_COMMITTED, (namespace_id, commit_id)))
 
     async def trim_log(self) -> None:
-        """Forget commits of more than a day ago: receipts are asked for within seconds."""
-        oldest = int(new_id().replace("-", "")[:12], 16) - _LOG_KEPT_SECONDS * 1_000
-        digits = f"{oldest:012x}"
-        await self._session().connections.change(sql.TRIM_LOG, (f"{digits[:8]}-{digits[8:]}-7000-8000-000000000000",))
+        """Forget commits of more than a day ago: receipts are asked for within seconds.
+
+        Ids are made by clients, whose clocks may be wrong: what counts is when the database took the commit.
+        """
+        oldest = now_micros() - _LOG_KEPT_SECONDS * 1_000_000
+        digits = f"{oldest // 1_000:012x}"
+        below = f"{digits[:8]}-{digits[8:]}-7000-8000-000000000000"
+        await self._session().connections.change(sql.TRIM_LOG, (below, oldest))
 
     # -- locks -----------------------------------------------------------------------------------------------------
 
