@@ -263,3 +263,33 @@ async def test_the_workflow_tools_are_tools_of_an_executor(graphs):
     report = await handle.report()
     assert report.output == {"made": "created", "seen": ["made-here"]}, report.error
     assert [tool.mode for tool in workflow_tools(import_mode="manual")] == ["auto", "manual", "auto", "auto"]
+
+
+async def test_an_agent_cannot_switch_on_what_the_workflow_left_off(graphs):
+    (graphs.folder / ".env").write_text("TOKEN=hidden")
+    (graphs.folder / "keep.txt").write_text("x")
+    asked = [
+        {"operation": "delete", "path": "keep.txt", "allow_delete": True},
+        {"operation": "read_content", "path": ".env", "config": {"allow_sensitive": True}},
+    ]
+    script = [{"tool_calls": [{"name": "files", "arguments": arguments}]} for arguments in asked]
+    with ScriptedServer([*script, {"text": "done"}]) as server:
+        use(graphs, server)
+        await graphs.graph(
+            {"m": MODEL, "agent": ("agent/react_agent", {"task": "work"}), "files": "tools/file_ops_hub",
+             "web": "tools/http", "code": "tools/code_python", "mcp": "tools/mcp_hub"},
+            "m.llm_config>agent.llm_config", "files.result>agent.tool_0", "web.body>agent.tool_1",
+            "code.result>agent.tool_2", "mcp.result>agent.tool_3",
+        )  # fmt: skip
+    offered = {
+        made["function"]["name"]: set(made["function"]["parameters"]["properties"])
+        for made in server.requests[0]["body"]["tools"]
+    }
+    assert offered["files"] == {"operation", "path", "config"}
+    assert "credential_id" not in offered["web"]
+    assert offered["code"] == {"script", "input"}
+    assert "server_registry" not in offered["mcp"]
+    assert (graphs.folder / "keep.txt").exists()
+    told = json.dumps(server.requests[2]["body"])
+    assert "delete is switched off" in told
+    assert "hidden" not in told

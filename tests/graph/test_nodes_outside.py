@@ -4,6 +4,7 @@ import contextlib
 import http.server
 import itertools
 import json
+import os
 import threading
 import time
 from typing import ClassVar
@@ -194,6 +195,7 @@ async def test_a_script_sees_nothing_of_our_environment(graphs, monkeypatch):
 
 class Handler(http.server.BaseHTTPRequestHandler):
     seen: ClassVar[list] = []
+    charset: ClassVar[str | None] = None
 
     def do_GET(self):
         Handler.seen.append((self.path, dict(self.headers)))
@@ -204,7 +206,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return
         body = b"x" * 200_000 if self.path == "/big" else json.dumps({"path": self.path}).encode()
         self.send_response(200)
-        self.send_header("Content-Type", "text/plain" if self.path == "/big" else "application/json")
+        named = f"; charset={self.charset}" if self.charset else ""
+        self.send_header("Content-Type", "text/plain" if self.path == "/big" else f"application/json{named}")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         if self.path == "/slow":
@@ -280,3 +283,23 @@ async def test_bodies_redirects_limits_and_credentials(graphs, server, monkeypat
 )  # fmt: skip
 def test_only_public_addresses_may_be_reached(address, allowed):
     assert is_allowed("host", 80, address) is allowed
+
+
+async def test_files_of_odd_names_do_not_hide_the_others(graphs):
+    (graphs.folder / "odd").mkdir()
+    (graphs.folder / "odd/good.txt").write_text("wanted")
+    (graphs.folder / "odd/back\\slash.txt").write_text("wanted")
+    (graphs.folder / "odd/back\\folder").mkdir()
+    with contextlib.suppress(OSError):  # a system that takes only UTF-8 names has no such file
+        (graphs.folder / "odd" / os.fsdecode(b"\xff.txt")).write_text("wanted")
+    assert [item["path"] for item in (await files(graphs, "list_directory", "odd"))["result"]] == ["odd/good.txt"]
+    assert (await files(graphs, "file_tree", "odd"))["result"]["items"] == ["odd/good.txt"]
+    hits = (await files(graphs, "search", "odd", pattern="wanted"))["result"]["hits"]
+    assert [hit["path"] for hit in hits] == ["odd/good.txt"]
+
+
+@pytest.mark.parametrize("charset", ["no-such-charset", "base64", None])
+async def test_a_body_of_an_unknown_charset_is_read_as_utf8(graphs, server, monkeypatch, charset):
+    monkeypatch.setenv("STEPWELL_HTTP__ALLOW", "127.0.0.0/8")
+    monkeypatch.setattr(Handler, "charset", charset)
+    assert (await one(graphs, "tools/http", {"url": f"{server}/a"}))["status_code"] == 200

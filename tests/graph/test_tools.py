@@ -106,6 +106,30 @@ def test_an_export_of_another_editor_is_taken_as_it_is(tools, graphs):
     )
 
 
+def test_two_keys_never_share_an_id(tools):
+    definition = {"nodes": [{"nodeId": node_id("a"), "nodeType": "utils/preview", "name": "a"}], "edges": []}
+    content = json.dumps({"name": "Export", "workflowId": node_id("export").upper(), "definition": definition})
+    first = tools.call("import_workflow", {"workflow_key": "one", "content": content})
+    assert (first["workflow_id"], first["warnings"]) == (node_id("export"), [])
+    second = tools.call("import_workflow", {"workflow_key": "two", "content": content})
+    assert second["outcome"] == "created"
+    assert second["workflow_id"] != first["workflow_id"]
+    assert "is the id of one" in second["warnings"][0]
+    for key, answer in (("one", first), ("two", second)):
+        again = tools.call("import_workflow", {"workflow_key": key, "content": content})
+        assert (again["outcome"], again["workflow_id"]) == ("unchanged", answer["workflow_id"])
+        assert inspect(tools, "get_workflow", workflow_id=answer["workflow_id"])["data"]["workflow_key"] == key
+    without = json.dumps({"name": "Export", "workflowId": None, "definition": definition})
+    assert tools.call("import_workflow", {"workflow_key": "three", "content": without})["workflow_id"]
+
+
+def test_a_key_that_is_no_unicode_is_refused(tools, graphs):
+    nodes = [{"key": "a\ud800", "nodeType": "utils/preview"}]
+    answer = tools.call("import_workflow", {"workflow_key": "half", "name": "Half", "nodes": nodes})
+    assert answer["error_code"] == "INVALID_CONTENT"
+    assert not (graphs.folder / "workflows/half").exists()
+
+
 def test_a_file_that_was_edited_by_hand_is_updated(tools, graphs):
     tools.call("import_workflow", REQUEST)
     path = graphs.folder / "workflows/demo-flow/workflow.json"
@@ -369,6 +393,7 @@ async def test_a_trace_says_what_failed_and_which_tools_were_called(tools, graph
         answer = tools.call("get_execution_trace", wrong)
         assert not answer["found"]
         assert answer["error"]
+        assert answer["unavailable_reason"] == "not_available"
     gone = tools.call("get_execution_trace", {"trace_key": "nobody:1"})
     assert (gone["found"], gone["unavailable_reason"]) == (False, "not_available")
 

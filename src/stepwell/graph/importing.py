@@ -1,6 +1,7 @@
 """`tools/import_workflow`: a whole workflow in one call, written only if it is valid."""
 
 import json
+import re
 import uuid
 from typing import Any, NamedTuple
 
@@ -17,6 +18,7 @@ from stepwell.identifiers import iso_time, now_micros
 
 STRUCTURED = ("name", "description", "nodes", "edges")
 MAX_DESCRIPTION_CHARS = 4_000
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 Answer = dict[str, Any]
 
@@ -73,8 +75,11 @@ def _import(sources: Sources, arguments: dict[str, Any]) -> Answer:
         _check_structured(arguments)
     with sources.folder.locked(key):
         known = sources.folder.find(key)
-        wanted = _from_content(parsed, known) if parsed is not None else _from_parts(key, arguments, known)
-        return _store(sources, key, known, wanted)
+        if parsed is None:
+            return _store(sources, key, known, _from_parts(key, arguments, known))
+        wanted, warnings = _from_content(parsed, known, sources)
+        answer = _store(sources, key, known, wanted)
+        return answer | {"warnings": warnings + answer["warnings"]}
 
 
 def _checked_key(key: Any) -> str:
@@ -110,13 +115,19 @@ def _check_structured(arguments: dict[str, Any]) -> None:
         raise ImportRefused("INVALID_CONTENT", f"nodes and edges have {size:,} bytes; the limit is 8 MiB")
 
 
-def _from_content(document: dict[str, Any], known: Stored | None) -> _Wanted:
-    """A V1 file as it is. A key that is known keeps its id, whatever the file says."""
-    made = dict(document)
+def _from_content(document: dict[str, Any], known: Stored | None, sources: Sources) -> tuple[_Wanted, list[str]]:
+    """A V1 file as it is. A key that is known keeps its id, whatever the file says; two keys never share one."""
+    made, warnings = dict(document), []
     kept = known.id if known is not None else None
-    if kept is not None or "workflowId" not in made:
+    given = made.get("workflowId")
+    if kept is None and isinstance(given, str):
+        other = next((stored for stored in sources.folder.all() if stored.id == given.lower()), None)
+        if other is not None:
+            warnings.append(f"workflowId: {quoted(given)} is the id of {other.key}: this workflow has a new one.")
+            given = None
+    if kept is not None or given is None:
         made["workflowId"] = kept or str(uuid.uuid4())
-    return _Wanted(made, None)
+    return _Wanted(made, None), warnings
 
 
 def _from_parts(key: str, arguments: dict[str, Any], known: Stored | None) -> _Wanted:
@@ -134,6 +145,8 @@ def _from_parts(key: str, arguments: dict[str, Any], known: Stored | None) -> _W
         for field, value in (("key", node_key), ("nodeType", node_type)):
             if not isinstance(value, str) or not value:
                 raise ImportRefused("MISSING_FIELDS", f"nodes[{number}] has no {field}: a text is needed")
+        if _SURROGATE.search(str(node_key)):
+            raise ImportRefused("INVALID_CONTENT", f"nodes[{number}]: the key {quoted(node_key)} is no Unicode text")
         if node_key in ids:
             raise ImportRefused("DUPLICATE_NODE_KEY", f"nodes[{number}]: the key {quoted(node_key)} is used twice")
         ids[str(node_key)] = node_id = str(uuid.uuid5(home, f"node {node_key}"))

@@ -39,14 +39,19 @@ class NodeTool(NamedTuple):
         return own if isinstance(own, str) and own else self.type.description
 
     @property
+    def _fixed(self) -> set[str]:
+        """The inputs that are not the agent's: configured, wired, or deciding what the node is allowed to do."""
+        configured = {name for name, value in self.node.config.items() if value is not None}
+        return configured | set(self.wired) | {port.name for port in self.type.inputs.values() if port.workflow_only}
+
+    @property
     def parameters(self) -> dict[str, Any]:
         """The JSON Schema of the inputs that the workflow leaves open."""
-        fixed = {name for name, value in self.node.config.items() if value is not None} | set(self.wired)
         schema = self.type.input_schema
         properties = {
             name: _plain(property_)
             for name, property_ in schema.get("properties", {}).items()
-            if name not in fixed and self.type.inputs[name].dynamic is None
+            if name not in self._fixed and self.type.inputs[name].dynamic is None
         }
         required = [name for name in schema.get("required", ()) if name in properties]
         shown: dict[str, Any] = {"type": "object", "properties": properties}
@@ -58,8 +63,7 @@ class NodeTool(NamedTuple):
 
     async def call(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Run the node with the agent's arguments; what the workflow fixed wins over them."""
-        fixed = {name for name, value in self.node.config.items() if value is not None} | set(self.wired)
-        open_ = {name: value for name, value in arguments.items() if name not in fixed}
+        open_ = {name: value for name, value in arguments.items() if name not in self._fixed}
         gathered = gather(self.node, self.type, self.wired, open_, MISSING)
 
         async def execute(inputs: dict[str, Any]) -> dict[str, Any]:

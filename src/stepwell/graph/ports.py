@@ -40,6 +40,9 @@ AgentContextOrNone = typed("agent_context", dict[str, Any] | None)
 Anything = typed("any")
 Json = typed("json")
 
+WORKFLOW_ONLY = Field(json_schema_extra={"x-workflow-only": True})
+"""Marks an input that an agent calling the node as a tool cannot set: `Annotated[bool, WORKFLOW_ONLY] = False`."""
+
 
 def dynamic(prefix: str, *, port_type: str = "any", min_ports: int = 0, max_ports: int = 20) -> Any:
     """An array input that is wired through numbered ports: `prefix0`, `prefix1`, …"""
@@ -71,7 +74,7 @@ class Port(NamedTuple):
     """An input or output of a node type.
 
     `default` is MISSING where there is none; `run_input` says that the run's own input goes here: `always`, or
-    `missing` where the workflow gives no value.
+    `missing` where the workflow gives no value. `workflow_only`: it says what the node may do, so no agent sets it.
     """
 
     name: str
@@ -84,6 +87,7 @@ class Port(NamedTuple):
     dynamic: Dynamic | None = None
     run_input: str | None = None
     secret: bool = False
+    workflow_only: bool = False
 
 
 def fits(source: str, target: str) -> bool:

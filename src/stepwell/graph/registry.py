@@ -226,7 +226,7 @@ def _port_of(name: str, schema: dict[str, Any], required: bool, definitions: dic
         nullable = True
     return Port(
         name, port_type, required, default, nullable, enum, whole.get("description", ""), made,
-        whole.get("x-run-input"), bool(whole.get("x-secret")),
+        whole.get("x-run-input"), bool(whole.get("x-secret")), bool(whole.get("x-workflow-only")),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from stepwell.graph.similar import closest
 from stepwell.graph.tracing import get_execution_trace
 from stepwell.jsontext import encode
 
+_UNTRACED = {"found": False, "unavailable_reason": "not_available"}
 TOOLS = ("workflow_inspect", "import_workflow", "get_execution_trace", "read_artifact")
 
 
@@ -84,5 +85,5 @@ class WorkflowTools:
         elif name == "import_workflow":
             made |= {"error_code": "INVALID_CONTENT", "warnings": []}
         else:
-            made |= {"content": ""} | ({"found": False} if name == "get_execution_trace" else {})
+            made |= {"content": ""} | (_UNTRACED if name == "get_execution_trace" else {})
         return made

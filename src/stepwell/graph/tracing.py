@@ -29,7 +29,7 @@ def get_execution_trace(sources: Sources, arguments: dict[str, Any]) -> Answer:
     """
     mode = arguments.get("mode") or "summary"
     if mode not in MODES:
-        return {"content": "", "found": False, "error": f"mode {mode!r:.40} is not one of {', '.join(MODES)}"}
+        return _refused(f"mode {mode!r:.40} is not one of {', '.join(MODES)}")
     try:
         run_id = _run_id(sources, arguments)
         if run_id is None:
@@ -38,7 +38,7 @@ def get_execution_trace(sources: Sources, arguments: dict[str, Any]) -> Answer:
     except RunNotFound:
         return {"content": "", "found": False, "unavailable_reason": "not_available"}
     except StepwellError as error:
-        return {"content": "", "found": False, "error": error.message, **({"hint": error.hint} if error.hint else {})}
+        return _refused(error.message) | ({"hint": error.hint} if error.hint else {})
     lines = _head(execution.run, execution.nodes)
     calls = [record for record in execution.nodes if record.kind == "tool"]
     if mode == "summary":
@@ -49,6 +49,11 @@ def get_execution_trace(sources: Sources, arguments: dict[str, Any]) -> Answer:
         if not shown:
             lines.append("no tool was called" if mode == "tool_calls" else "no node ran")
     return {"content": "\n".join(lines), "found": True}
+
+
+def _refused(message: str) -> Answer:
+    """The reason stands in both: as a node the tool has no port `error`."""
+    return {"content": "", "found": False, "unavailable_reason": "not_available", "error": message}
 
 
 def _run_id(sources: Sources, arguments: dict[str, Any]) -> str | None:

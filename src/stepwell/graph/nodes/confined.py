@@ -6,6 +6,7 @@ what was checked is what is used. A system without such calls (Windows) gets no 
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Iterator
 from fnmatch import fnmatch
@@ -31,6 +32,7 @@ SENSITIVE = (
     ".pypirc",
 )
 
+_NOT_IN_PATHS = re.compile("[\x00\\\\\ud800-\udfff]")
 _HAS_OPENAT = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FILE = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
@@ -63,8 +65,8 @@ class Confined:
         Raises:
             NodeRefused: it is absolute, leads upwards, or names what is kept secret.
         """
-        if not isinstance(path, str) or "\x00" in path or "\\" in path or len(path) > 4_096:
-            raise NodeRefused(f"the path {path!r:.200} has a NUL character or a backslash, or is too long")
+        if not isinstance(path, str) or len(path) > 4_096 or _NOT_IN_PATHS.search(path):
+            raise NodeRefused(f"the path {path!r:.200} has a NUL character or a backslash, is no UTF-8, or is too long")
         pure = PurePosixPath(path)
         parts = tuple(part for part in pure.parts if part != ".")
         if pure.is_absolute() or ".." in parts or path.startswith("~") or (parts and ":" in parts[0]):
@@ -178,16 +180,16 @@ class Confined:
         return _item("/".join(parts), facts)
 
     def entries(self, path: str) -> list[Item]:
-        """What lies in a folder, sorted by name, without what may hold secrets."""
+        """What lies in a folder, sorted by name, without what may hold secrets and names that no path can give."""
         parts = self.parts(path)
         found = []
         with self.folder(parts) as folder:
             for name in sorted(os.listdir(folder)):  # noqa: PTH208  (of a descriptor)
-                if not self._allow_sensitive and _is_sensitive(name):
-                    continue
-                with contextlib.suppress(FileNotFoundError):
+                inner = "/".join((*parts, name))
+                with contextlib.suppress(FileNotFoundError, NodeRefused):
+                    self.parts(inner)
                     facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
-                    found.append(_item("/".join((*parts, name)), facts))
+                    found.append(_item(inner, facts))
         return found
 
     def walk(self, path: str = ".", *, limit: int = 10_000) -> Iterator[Item]:

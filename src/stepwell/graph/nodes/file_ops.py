@@ -6,13 +6,14 @@ import hashlib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
 from stepwell.errors import InvalidJson, NodeRefused, StepwellError
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.nodes.confined import Confined
+from stepwell.graph.ports import WORKFLOW_ONLY
 from stepwell.graph.registry import node_type
 from stepwell.graph.similar import closest
 from stepwell.jsontext import decode_untrusted
@@ -22,6 +23,8 @@ MAX_SHOWN_CHARS = 64 * 1024
 MAX_FOUND = 500
 MAX_BATCH = 50
 BACKUPS = ".stepwell-backups"
+
+Switch = Annotated[bool, WORKFLOW_ONLY]
 
 READING = ("list_directory", "file_tree", "read_content", "read_info", "search", "diff", "validate")
 CHANGING = ("write", "edit", "patch", "copy", "move", "delete", "backup", "rollback", "batch")
@@ -40,24 +43,24 @@ class FileOpsHub:
         operation: str = "list_directory"
         path: str = "."
         config: dict[str, Any] = {}
-        sandbox_root: str | None = None
-        require_approval: bool = True
-        allow_list_directory: bool = True
-        allow_file_tree: bool = True
-        allow_read_content: bool = True
-        allow_read_info: bool = True
-        allow_search: bool = True
-        allow_diff: bool = True
-        allow_validate: bool = True
-        allow_write: bool = False
-        allow_edit: bool = False
-        allow_patch: bool = False
-        allow_copy: bool = False
-        allow_move: bool = False
-        allow_delete: bool = False
-        allow_backup: bool = False
-        allow_rollback: bool = False
-        allow_batch: bool = False
+        sandbox_root: Annotated[str | None, WORKFLOW_ONLY] = None
+        require_approval: Switch = True
+        allow_list_directory: Switch = True
+        allow_file_tree: Switch = True
+        allow_read_content: Switch = True
+        allow_read_info: Switch = True
+        allow_search: Switch = True
+        allow_diff: Switch = True
+        allow_validate: Switch = True
+        allow_write: Switch = False
+        allow_edit: Switch = False
+        allow_patch: Switch = False
+        allow_copy: Switch = False
+        allow_move: Switch = False
+        allow_delete: Switch = False
+        allow_backup: Switch = False
+        allow_rollback: Switch = False
+        allow_batch: Switch = False
 
     class Outputs(BaseModel):
         correct_call: dict[str, Any]
@@ -86,7 +89,7 @@ class FileOpsHub:
         }  # fmt: skip
         try:
             root = _root(ctx.run.project.folder, inputs.sandbox_root)
-            files = Confined(root, allow_sensitive=inputs.config.get("allow_sensitive") is True)
+            files = Confined(root, allow_sensitive=_allows_sensitive(ctx))
             work = _Files(files, enabled)
             result = await asyncio.to_thread(work.perform, inputs.operation, inputs.path, inputs.config)
         except StepwellError as error:
@@ -105,6 +108,12 @@ class FileOpsHub:
             emitted["mutation_summary"] = f"{len(work.receipts)} changes"
             emitted["workspace_delta"] = {"changed": [receipt["path"] for receipt in work.receipts]}
         return emitted
+
+
+def _allows_sensitive(ctx: NodeContext) -> bool:
+    """As the workflow's file says; never as an agent or another node asks."""
+    own = ctx.node.config.get("config")
+    return isinstance(own, dict) and own.get("allow_sensitive") is True
 
 
 def _root(project: Path, wanted: str | None) -> Path:
@@ -167,7 +176,10 @@ class _Files:
         for item in self._files.walk(path):
             if item.kind != "file" or item.size > MAX_TEXT_BYTES:
                 continue
-            raw = self._files.read(item.path)
+            try:
+                raw = self._files.read(item.path)
+            except NodeRefused:  # gone by now, or not readable: the others still are
+                continue
             if wanted.encode() not in raw:
                 continue
             for number, line in enumerate(raw.decode("utf-8", "replace").split("\n"), start=1):

@@ -6,7 +6,7 @@ import ipaddress
 import os
 import socket
 from time import monotonic
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import urljoin, urlsplit
 
 from pydantic import BaseModel
@@ -15,7 +15,7 @@ from stepwell.errors import InvalidArgument, NodeRefused, NodeTimeout
 from stepwell.graph.artifacts import artifact_of
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.nodes.credential import variable_of
-from stepwell.graph.ports import typed
+from stepwell.graph.ports import WORKFLOW_ONLY, typed
 from stepwell.graph.registry import node_type
 
 ALLOW_VARIABLE = "STEPWELL_HTTP__ALLOW"
@@ -38,7 +38,7 @@ class HttpRequest:
         body: str | None = None
         body_artifact: typed("file", dict[str, Any] | str | None) = None  # type: ignore[valid-type]
         body_artifact_uri: str | None = None
-        credential_id: str | None = None
+        credential_id: Annotated[str | None, WORKFLOW_ONLY] = None
         mode: Literal["manual", "llm"] = "manual"
         request_profile: Literal["general", "discovery"] = "general"
         timeout_seconds: float = 30
@@ -149,8 +149,17 @@ async def _send(method: str, url: str, headers: dict[str, str], content: bytes |
                 body += chunk
                 if len(body) > MAX_BODY_BYTES:
                     raise NodeRefused(f"the answer of {host} is over {MAX_BODY_BYTES:,} bytes", url=url[:200])
-            return HttpAnswer(response.status_code, dict(response.headers), response.charset_encoding or "utf-8", body)
+            return HttpAnswer(response.status_code, dict(response.headers), _charset(response.charset_encoding), body)
     raise NodeRefused(f"over {MAX_REDIRECTS} redirects", url=url[:200])
+
+
+def _charset(named: str | None) -> str:
+    """The encoding a server names, if it is one of texts; else UTF-8."""
+    try:
+        b"text".decode(named or "utf-8", "replace")
+    except LookupError:
+        return "utf-8"
+    return named or "utf-8"
 
 
 def _Pinned(host: str, address: str) -> Any:  # noqa: N802  (a class in all but the late import)

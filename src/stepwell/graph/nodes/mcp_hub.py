@@ -1,13 +1,14 @@
 """Tools of MCP servers, over Streamable HTTP."""
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 
 from stepwell.errors import InvalidArgument, NodeRefused
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.nodes.http import send_request
+from stepwell.graph.ports import WORKFLOW_ONLY
 from stepwell.graph.registry import node_type
 from stepwell.graph.similar import closest
 
@@ -24,7 +25,7 @@ class McpHub:
 
     class Inputs(BaseModel):
         action: Literal["list", "describe", "call"] = "list"
-        server_registry: list[Any] = []
+        server_registry: Annotated[list[Any], WORKFLOW_ONLY] = []
         tool_name: str | None = None
         tool_names: list[Any] | None = None
         arguments: dict[str, Any] | None = None
@@ -32,7 +33,7 @@ class McpHub:
         timeout_ms: int = 30_000
         tool_visibility: str | None = None
         visibility_config: dict[str, Any] | None = None
-        env_vars: dict[str, Any] | None = None
+        env_vars: Annotated[dict[str, Any] | None, WORKFLOW_ONLY] = None
 
     class Outputs(BaseModel):
         result: dict[str, Any]

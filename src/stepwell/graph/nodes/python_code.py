@@ -9,14 +9,14 @@ import sys
 import tempfile
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
 from stepwell.errors import InvalidJson, NodeRefused, NodeTimeout
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.nodes import python_child
-from stepwell.graph.ports import Anything, Json
+from stepwell.graph.ports import WORKFLOW_ONLY, Anything, Json
 from stepwell.graph.registry import node_type
 from stepwell.jsontext import decode_untrusted
 
@@ -38,12 +38,12 @@ class PythonCode:
     class Inputs(BaseModel):
         script: str
         input: Anything = None
-        memory_mb: int = 128
-        timeout_ms: int = 5_000
-        allow_filesystem: bool = False
-        allow_full_disk_readonly: bool = False
-        request_read_paths: list[Any] | None = None
-        working_subdir: str | None = None
+        memory_mb: Annotated[int, WORKFLOW_ONLY] = 128
+        timeout_ms: Annotated[int, WORKFLOW_ONLY] = 5_000
+        allow_filesystem: Annotated[bool, WORKFLOW_ONLY] = False
+        allow_full_disk_readonly: Annotated[bool, WORKFLOW_ONLY] = False
+        request_read_paths: Annotated[list[Any] | None, WORKFLOW_ONLY] = None
+        working_subdir: Annotated[str | None, WORKFLOW_ONLY] = None
 
     class Outputs(BaseModel):
         isolation_level: str
