@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 
+_METHODS = frozenset({"GET", "PUT", "POST", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -21,7 +22,7 @@ class Metrics:
             status: HTTP status.
             seconds: until the answer began.
         """
-        key = (method, route, status)
+        key = (method if method in _METHODS else "other", route, status)  # anybody can make methods up
         self._requests[key] = self._requests.get(key, 0) + 1
         counts = self._seconds.setdefault(route, [0] * (len(_BUCKETS) + 1))
         counts[bisect_left(_BUCKETS, seconds)] += 1

@@ -254,7 +254,7 @@ class PostgresBackend:
         oldest = now_micros() - _LOG_KEPT_SECONDS * 1_000_000
         digits = f"{oldest // 1_000:012x}"
         below = f"{digits[:8]}-{digits[8:]}-7000-8000-000000000000"
-        await self._session().connections.change(sql.TRIM_LOG, (below, oldest))
+        await self._session().connections.change(sql.TRIM_LOG, (below, _LOG_KEPT_SECONDS * 1_000_000))
 
     # -- locks -----------------------------------------------------------------------------------------------------
 
