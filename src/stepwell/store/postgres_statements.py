@@ -70,7 +70,8 @@ SELECT key, revision, false FROM stepwell.entry WHERE namespace_id = %s AND revi
 ORDER BY 2, 1"""
 TRIM_LOG = """
 DELETE FROM stepwell.commit_log WHERE commit_id IN (
-  SELECT commit_id FROM stepwell.commit_log WHERE commit_id < %s AND at < stepwell.micros() - %s ORDER BY commit_id LIMIT 5000)"""
+  SELECT commit_id FROM stepwell.commit_log
+  WHERE commit_id < %s AND at < stepwell.micros() - %s ORDER BY commit_id LIMIT 5000)"""
 
 # -- listing namespaces ----------------------------------------------------------------------------------------------
 
