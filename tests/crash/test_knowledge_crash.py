@@ -59,7 +59,7 @@ async def test_killed_writers_leave_whole_documents_and_an_index_that_agrees(tmp
         listed = {document.id for document in await base.list_documents()}
         assert listed == {name for name, step in sure.items() if step != "deleted"}
         await backend.close()
-    assert changes > 50  # they did get to write, also on a busy machine
+    assert changes > 10  # they did get to write, also on a busy machine
 
 
 async def step_of(base: Knowledge, name: str) -> str:
