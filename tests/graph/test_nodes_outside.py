@@ -15,15 +15,34 @@ from stepwell.errors import NodeRefused
 from stepwell.graph.nodes.confined import Confined
 from stepwell.graph.nodes.http import is_allowed
 from tests.graph.test_nodes_data import failure, one
+from tests.unit.conftest import PROJECT_ID
 
 ALL = {
     f"allow_{name}": True
     for name in ("write", "edit", "patch", "copy", "move", "delete", "backup", "rollback", "batch")
-}
+} | {"require_approval": False}
 
 
 async def files(graphs, operation, path=".", **config):
     return await one(graphs, "tools/file_ops_hub", {"operation": operation, "path": path, "config": config, **ALL})
+
+
+async def test_a_person_agrees_to_each_change_of_a_file(graphs):
+    (graphs.folder / "keep.txt").write_text("x")
+    asked = {"operation": "delete", "path": "keep.txt", "allow_delete": True}
+    for answer in ("deny", "approve"):
+        report = await graphs.graph({"n": ("tools/file_ops_hub", asked)})
+        assert report.status == "waiting_input"
+        assert (graphs.folder / "keep.txt").exists()
+        approvals = graphs.host.approvals(PROJECT_ID)
+        (pending,), _ = approvals.list(status="pending")
+        assert pending.arguments == {"operation": "delete", "path": "keep.txt", "config": {}}
+        await getattr(approvals, answer)(pending.id)
+        report = await (await approvals.settle(graphs.project, pending.id)).report()
+        outputs = report.output["outputs"]["n"]
+        assert outputs["terminal"] is (answer == "deny")
+        assert (graphs.folder / "keep.txt").exists() is (answer == "deny")
+    assert (await one(graphs, "tools/file_ops_hub", {"operation": "list_directory"}))["result"] is not None
 
 
 async def test_files_are_written_read_changed_and_rolled_back(graphs):
@@ -166,6 +185,9 @@ async def test_a_script_takes_an_input_and_gives_a_result(graphs):
         ("import os; os.symlink('/etc', 'e'); open('e/passwd')", "not allowed"),
         ("import sys; sys.exit(3)", "SystemExit"), ("import os; os._exit(3)", "ended with code 3"),
         ("import os; os.kill(os.getppid(), 9)", "not allowed"),
+        ("import subprocess; subprocess._fork_exec([b'/bin/true'], [b'/bin/true'], *range(21))", "not allowed"),
+        ("import _posixsubprocess as p; p.fork_exec([b'/bin/true'], [b'/bin/true'])", "not allowed"),
+        ("import sys; del sys.modules['_posixsubprocess']; import _posixsubprocess", "not allowed"),
     ],
 )  # fmt: skip
 async def test_what_a_script_must_not_do_fails_it(graphs, script, part):
@@ -261,6 +283,11 @@ async def test_bodies_redirects_limits_and_credentials(graphs, server, monkeypat
     assert graphs.host.files.read(big["body_artifact"]["reference"]) == b"x" * 200_000
     assert big["retained_bytes"] == len(big["body"]) == 65_536
     assert json.loads((await one(graphs, "tools/http", {"url": f"{server}/to=/b"}))["body"]) == {"path": "/b"}
+    sent = {"X-Api-Key": "of-this-host", "Accept": "text/html"}
+    elsewhere = server.replace("127.0.0.1", "localhost")
+    await one(graphs, "tools/http", {"url": f"{server}/to={elsewhere}/b", "headers": sent})
+    assert Handler.seen[-1][1]["Accept"] == "text/html"
+    assert "X-Api-Key" not in Handler.seen[-1][1]
     posted = await one(graphs, "tools/http", {"url": f"{server}/p", "method": "POST", "body": "é"})
     assert (posted["status_code"], Handler.seen[-1]) == (201, ("/p", "é".encode()))
     error = await failure(graphs, "tools/http", {"url": f"{server}/slow", "timeout_seconds": 0.2})
@@ -279,7 +306,8 @@ async def test_bodies_redirects_limits_and_credentials(graphs, server, monkeypat
     ("address", "allowed"),
     [("8.8.8.8", True), ("127.0.0.1", False), ("10.1.2.3", False), ("100.64.0.1", False), ("::1", False),
      ("fe80::1", False), ("fc00::1", False), ("::ffff:10.0.0.1", False), ("2002:7f00:1::", False), ("224.0.0.1", False),
-     ("2606:4700::1111", True), ("192.0.2.1", False), ("0.0.0.0", False)],
+     ("2606:4700::1111", True), ("192.0.2.1", False), ("0.0.0.0", False), ("64:ff9b::7f00:1", False),
+     ("64:ff9b::808:808", True), ("::7f00:1", False), ("fec0::1", False), ("168.63.129.16", False)],
 )  # fmt: skip
 def test_only_public_addresses_may_be_reached(address, allowed):
     assert is_allowed("host", 80, address) is allowed

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stepwell.errors import FileRejected, InvalidArgument
+from stepwell.errors import FileRejected, InvalidArgument, WorkflowNotFound
 from stepwell.files.store import FileStore
 from stepwell.graph.answers import Sources
 from stepwell.graph.artifacts import read_window, take_snapshot
 from stepwell.graph.folder import WorkflowFolder
+from stepwell.graph.importing import import_workflow
 from stepwell.graph.registry import default_registry
 from stepwell.graph.toolbox import WorkflowTools
 from tests.graph.conftest import SEEN, node_id, save
@@ -121,6 +122,27 @@ def test_two_keys_never_share_an_id(tools):
         assert inspect(tools, "get_workflow", workflow_id=answer["workflow_id"])["data"]["workflow_key"] == key
     without = json.dumps({"name": "Export", "workflowId": None, "definition": definition})
     assert tools.call("import_workflow", {"workflow_key": "three", "content": without})["workflow_id"]
+
+
+def test_numbers_that_are_no_json_are_refused_before_anything_is_written(graphs):
+    for made in ({"position": {"x": float("nan"), "y": 0}}, {"config": {"limit": float("inf")}}):
+        nodes = [{"key": "a", "nodeType": "utils/preview", **made}]
+        sources = Sources(WorkflowFolder(graphs.folder), default_registry(), None, graphs.host.files.read)
+        answer = import_workflow(sources, {"workflow_key": "odd", "name": "Odd", "nodes": nodes})
+        assert answer["error_code"] == "INVALID_CONTENT", answer
+    assert not (graphs.folder / "workflows/odd").exists()
+
+
+def test_a_folder_from_elsewhere_is_no_workflow_of_the_project(tools, graphs, tmp_path):
+    away = tmp_path / "away"
+    away.mkdir()
+    (away / "workflow.json").write_text(json.dumps({"name": "Away", "definition": {"nodes": [], "edges": []}}))
+    (graphs.folder / "workflows").mkdir(exist_ok=True)
+    (graphs.folder / "workflows/link").symlink_to(away)
+    answer = inspect(tools, "get_workflow", workflow_id="link")
+    assert "Away" not in json.dumps(answer)
+    with pytest.raises(WorkflowNotFound):
+        WorkflowFolder(graphs.folder).check_exists("link")
 
 
 def test_a_key_that_is_no_unicode_is_refused(tools, graphs):
@@ -453,7 +475,8 @@ def test_windows_know_their_limits():
         with pytest.raises(InvalidArgument):
             read_window(raw, **wrong)
     assert "binary content: 4 bytes, sha256" in read_window(b"\x89PNG").warning
-    assert read_window(("x" * 70_000 + "\0").encode()).content == ""
+    assert read_window(b"a\0b\n").content == "a\0b\n"  # text, as JSON may hold it
+    assert "binary content" in read_window(b"a\0\xff").warning
 
 
 def test_artifacts_are_read_by_reference_alone(tools, graphs, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from time import monotonic, sleep
 
 import httpx
@@ -150,7 +151,7 @@ def test_a_watch_goes_on_where_it_was_cut(small: ThreadServer):
 
 def test_a_mistyped_or_repeated_argument_is_an_error(small: ThreadServer):
     with small.client() as client:
-        for query in ("prefx=a", "prefix=a&prefix=b", "prefix=a&x=1"):
+        for query in ("prefx=a", "prefix=a&prefix=b", "prefix=a&x=1", "prefix=a&start=b", "prefix=a&stop=b"):
             answer = client.get(f"{ENTRIES}?{query}")
             assert (answer.status_code, answer.json()["code"]) == (400, "invalid_argument"), query
         assert client.get(f"{ENTRIES}?prefix=a").status_code == 200
@@ -193,3 +194,30 @@ def test_text_that_no_column_takes_is_refused_wherever_it_is_given(small: Thread
             content = "{}" if method == "PATCH" else None
             assert client.request(method, path, content=content).status_code in (400, 404), path
         assert client.get(f"{ENTRIES}/k").status_code == 404
+
+
+def test_few_passwords_are_checked_at_once_whatever_names_are_made_up(small: ThreadServer):
+    def ask(number: int) -> int:
+        body = {"name": f"nobody{number}", "password": "guess"}
+        return httpx.post(f"{small.url}/api/v1/login", json=body, timeout=60).status_code
+
+    with ThreadPoolExecutor(60) as pool:
+        statuses = list(pool.map(ask, range(60)))
+    assert set(statuses) == {401, 503}
+    assert httpx.get(f"{small.url}/healthz").status_code == 200
+
+
+def test_a_watcher_that_is_ahead_of_the_database_hears_what_comes(small: ThreadServer):
+    with small.client() as client:
+        watch = f"/projects/{PROJECT}/kv/project/watch"
+        with client.stream("GET", watch, params={"since": 10**29}) as answer:
+            told = answer.iter_lines()
+            assert next(told) == "retry: 500"
+            assert client.put(f"{ENTRIES}/k", json=1).status_code == 200
+            assert any('"key":"k"' in line for line in told if line.startswith("data:"))
+
+
+def test_an_entry_that_is_there_is_not_sent_again_for_a_star(small: ThreadServer):
+    with small.client() as client:
+        assert client.put(f"{ENTRIES}/k", json=1).status_code == 200
+        assert client.get(f"{ENTRIES}/k", headers={"If-None-Match": "*"}).status_code == 304

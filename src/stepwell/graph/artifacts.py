@@ -136,10 +136,18 @@ def _lines(raw: bytes, start: int, count: int | None, max_bytes: int) -> Window:
 
 def _binary_warning(raw: bytes) -> str | None:
     head = raw[:65_536]
-    if b"\x00" not in raw and (not head or _is_mostly_utf8(head)):
+    if (not head or _is_mostly_utf8(head)) and (b"\x00" not in raw or _is_utf8(raw)):
         return None
     digest = hashlib.sha256(raw).hexdigest()
     return f"binary content: {len(raw):,} bytes, sha256 {digest}; it cannot be shown as text"
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_mostly_utf8(head: bytes) -> bool:

@@ -114,7 +114,7 @@ class WorkflowFolder:
 
     def check_exists(self, key: str) -> None:
         """Raise WorkflowNotFound if there is no workflow of a key; its file is not read."""
-        if not _KEY.match(key) or len(key) > MAX_KEY_CHARS or not (self.root / key / FILE).is_file():
+        if not _KEY.match(key) or len(key) > MAX_KEY_CHARS or not self._is_there(key):
             raise self._not_found(key)
 
     def _not_found(self, reference: str) -> WorkflowNotFound:
@@ -125,8 +125,13 @@ class WorkflowFolder:
             candidates=close,
         )
 
+    def _is_there(self, key: str) -> bool:
+        return not (self.root / key).is_symlink() and (self.root / key / FILE).is_file()
+
     def _read(self, key: str) -> Stored | None:
         path = self.root / key / FILE
+        if path.parent.is_symlink():
+            return None  # a folder elsewhere is none of the project's: lists leave it out, too
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
         try:
             descriptor = os.open(path, flags)

@@ -290,7 +290,7 @@ def written(document: dict[str, Any]) -> str:
         made |= {"nodeCount": len(nodes), "edgeCount": len(definition.get("edges") or ())}
     made |= {field: value for field, value in document.items() if field not in ENVELOPE_FIELDS}
     made["definition"] = importable(definition) if isinstance(definition, dict) else definition
-    text = json.dumps(made, ensure_ascii=False, indent=2)
+    text = json.dumps(made, ensure_ascii=False, indent=2, allow_nan=False)
     return _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 

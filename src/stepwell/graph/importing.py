@@ -110,7 +110,10 @@ def _check_structured(arguments: dict[str, Any]) -> None:
     description = arguments.get("description")
     if description is not None and (not isinstance(description, str) or len(description) > MAX_DESCRIPTION_CHARS):
         raise ImportRefused("INVALID_CONTENT", f"description is not a text of up to {MAX_DESCRIPTION_CHARS} characters")
-    size = len(json.dumps([arguments["nodes"], arguments.get("edges")]))
+    try:
+        size = len(json.dumps([arguments["nodes"], arguments.get("edges")], allow_nan=False))
+    except ValueError:
+        raise ImportRefused("INVALID_CONTENT", "nodes or edges have NaN or Infinity, which is not JSON") from None
     if size > 8 * 1024 * 1024:
         raise ImportRefused("INVALID_CONTENT", f"nodes and edges have {size:,} bytes; the limit is 8 MiB")
 

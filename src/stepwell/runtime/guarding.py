@@ -1,26 +1,13 @@
 """Closing a run's storage with the run: code that was given up must not go on writing."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from stepwell.errors import RunClosed
 from stepwell.storage.location import Remote, Stores
-from stepwell.store.backend import Backend, Lease
-from stepwell.store.entries import (
-    NO_SOURCE,
-    Change,
-    Check,
-    Committed,
-    Domain,
-    Holder,
-    Namespace,
-    NamespaceInfo,
-    Record,
-    Scope,
-    Source,
-    Span,
-    Write,
-)
+from stepwell.store.backend import Backend
+from stepwell.store.entries import Domain
+from stepwell.store.forwarding import ForwardingBackend
 
 
 class RunStores:
@@ -72,61 +59,14 @@ class RunRemote:
         return await self._open().once(path, query, body, method=method)
 
 
-class RunBackend:
+class RunBackend(ForwardingBackend):
     """A backend that works as long as its run; see `Backend`."""
 
     def __init__(self, backend: Backend, is_closed: Callable[[], bool]) -> None:
         self._backend = backend
         self._is_closed = is_closed
 
-    def _open(self) -> Backend:
+    def _target(self) -> Backend:
         if self._is_closed():
             raise RunClosed("the run has ended; its storage can no longer be used")
         return self._backend
-
-    async def text(self, ns: Namespace, key: str) -> str | None:
-        return await self._open().text(ns, key)
-
-    async def read(self, ns: Namespace, keys: Sequence[str]) -> dict[str, Record]:
-        return await self._open().read(ns, keys)
-
-    async def scan(
-        self, ns: Namespace, span: Span, *, after: str | None = None, limit: int = 200, reverse: bool = False
-    ) -> list[Record]:
-        return await self._open().scan(ns, span, after=after, limit=limit, reverse=reverse)
-
-    async def commit(
-        self,
-        ns: Namespace,
-        checks: Sequence[Check],
-        writes: Sequence[Write],
-        *,
-        source: Source = NO_SOURCE,
-        lease: Lease | None = None,
-    ) -> Committed:
-        return await self._open().commit(ns, checks, writes, source=source, lease=lease)
-
-    async def lock(self, ns: Namespace, *, timeout: float, holder: Holder) -> Lease:
-        return await self._open().lock(ns, timeout=timeout, holder=holder)
-
-    def watch(self, ns: Namespace, span: Span) -> AsyncGenerator[Change, None]:
-        return self._open().watch(ns, span)
-
-    async def namespaces(
-        self,
-        *,
-        project_id: str | None = None,
-        domain: Domain | None = None,
-        scope: Scope | None = None,
-        after: tuple[int, Namespace] | None = None,
-        limit: int = 200,
-    ) -> list[NamespaceInfo]:
-        return await self._open().namespaces(
-            project_id=project_id, domain=domain, scope=scope, after=after, limit=limit
-        )
-
-    async def clear(self, ns: Namespace, *, source: Source = NO_SOURCE) -> int:
-        return await self._open().clear(ns, source=source)
-
-    async def close(self) -> None:
-        """Nothing: the host closes the backend."""

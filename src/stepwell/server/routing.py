@@ -4,8 +4,8 @@ A route without a role cannot be declared. Bodies are read as strict JSON (dupli
 overflow are refused) and then checked by their model.
 """
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 from fastapi import APIRouter
 from fastapi.dependencies.models import Dependant
@@ -46,8 +46,8 @@ def _storable(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_storable)]
-"""Text of a body that goes into a column of its own: what no value, key or document is."""
+STORABLE = AfterValidator(_storable)
+"""Of text of a body that goes into a column of its own: what no value, key or document is."""
 
 
 class RoledRoute(APIRoute):
@@ -173,6 +173,13 @@ def api(
         return handler
 
     return declare
+
+
+def set_operation_ids(router: APIRouter, handlers: Sequence[Callable[..., Any]], ending: str) -> None:
+    """Tell apart the routes of handlers that are declared for several kinds of address."""
+    for route in router.routes:
+        if isinstance(route, APIRoute) and route.endpoint in handlers:
+            route.operation_id = route.unique_id = f"{route.endpoint.__name__}{ending}"
 
 
 async def body_of(request: Request, model: type[B], *, optional: bool = False, most: int | None = None) -> B:

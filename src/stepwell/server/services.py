@@ -8,6 +8,7 @@ from starlette.requests import Request
 from stepwell.server.access import Access, Gate
 from stepwell.server.limits import Limits, RateLimiter, Streams
 from stepwell.server.metrics import Metrics
+from stepwell.server.passwords import PasswordChecks
 from stepwell.store.accounts import AccountStore
 from stepwell.store.postgres import PostgresBackend
 from stepwell.store.postgres_lease import PostgresLease
@@ -30,6 +31,7 @@ class Services:
         self.gate = Gate(self.accounts)
         self.rates = RateLimiter(self.limits.requests_per_second, self.limits.burst)
         self.logins = RateLimiter(0.2, 10)  # a name: guessing passwords takes for ever
+        self.passwords = PasswordChecks()
         self.streams = Streams(self.limits.streams)
         self.leases: dict[str, PostgresLease] = {}  # held for clients whose connection ends here
         self.metrics = Metrics()

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from stepwell.errors import InvalidJson, NodeRefused, StepwellError
+from stepwell.errors import InvalidJson, NodeRefused, StepwellError, ToolDenied
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.nodes.confined import Confined
 from stepwell.graph.ports import WORKFLOW_ONLY
@@ -35,7 +35,8 @@ class FileOpsHub:
     """Works with the files below sandbox_root (the project's folder without one): one operation a call.
 
     Operations: list_directory, file_tree, read_content, read_info, search, diff, validate; and, where the workflow
-    allows them, write, edit, patch, copy, move, delete, backup, rollback, batch. Their arguments stand in config:
+    allows them, write, edit, patch, copy, move, delete, backup, rollback, batch; each waits for a person unless
+    require_approval is off. Their arguments stand in config:
     content, old, new, destination, pattern, limit, operations.
     """
 
@@ -44,7 +45,7 @@ class FileOpsHub:
         path: str = "."
         config: dict[str, Any] = {}
         sandbox_root: Annotated[str | None, WORKFLOW_ONLY] = None
-        require_approval: Switch = True
+        require_approval: Annotated[Switch, WORKFLOW_ONLY] = True
         allow_list_directory: Switch = True
         allow_file_tree: Switch = True
         allow_read_content: Switch = True
@@ -91,6 +92,8 @@ class FileOpsHub:
             root = _root(ctx.run.project.folder, inputs.sandbox_root)
             files = Confined(root, allow_sensitive=_allows_sensitive(ctx))
             work = _Files(files, enabled)
+            if inputs.require_approval and inputs.operation in CHANGING and inputs.operation in enabled:
+                await _approved(inputs, ctx)
             result = await asyncio.to_thread(work.perform, inputs.operation, inputs.path, inputs.config)
         except StepwellError as error:
             known = inputs.operation in (*READING, *CHANGING)
@@ -108,6 +111,21 @@ class FileOpsHub:
             emitted["mutation_summary"] = f"{len(work.receipts)} changes"
             emitted["workspace_delta"] = {"changed": [receipt["path"] for receipt in work.receipts]}
         return emitted
+
+
+async def _approved(inputs: Any, ctx: NodeContext) -> None:
+    """Have a person agree to a change.
+
+    Raises:
+        ToolDenied: nothing was changed.
+    """
+    asked = {"operation": inputs.operation, "path": inputs.path, "config": inputs.config}
+    decision = await ctx.run.tools.approval("file_ops_hub", asked)
+    if not decision.approved:
+        raise ToolDenied(
+            f"{inputs.operation} of {inputs.path!r:.200} was denied: {decision.reason or 'no reason was given'}",
+            hint="do something else, or ask the person",
+        )
 
 
 def _allows_sensitive(ctx: NodeContext) -> bool:

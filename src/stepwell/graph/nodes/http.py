@@ -131,7 +131,7 @@ async def _send(method: str, url: str, headers: dict[str, str], content: bytes |
         host, address = await _checked_target(url)
         sent = dict(headers)
         if _origin(url) != first:  # what is meant for one host is not for the one it points at
-            sent = {name: value for name, value in sent.items() if name.lower() not in ("authorization", "cookie")}
+            sent = {name: value for name, value in sent.items() if name.lower() in _FOR_EVERYBODY}
         # The name was looked up and checked; the connection goes to that very address.
         transport = _Pinned(host, address)
         async with (
@@ -207,11 +207,20 @@ async def _checked_target(url: str) -> tuple[str, str]:
     )  # fmt: skip
 
 
+# IPv6 addresses that stand for an IPv4 address: behind a gateway they reach what that one reaches.
+_STAND_FOR_IPV4 = tuple(map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
+_METADATA = frozenset({"168.63.129.16", "192.0.0.192"})  # of clouds, at addresses that look public
+_FOR_EVERYBODY = frozenset({"accept", "accept-language", "content-type", "user-agent"})
+
+
 def is_allowed(host: str, port: int, address: str) -> bool:
     """True for a public address, and for what the environment allows."""
     ip: Any = ipaddress.ip_address(address)
     mapped = getattr(ip, "ipv4_mapped", None) or getattr(ip, "sixtofour", None)
-    if ip.is_global and not ip.is_multicast and (mapped is None or mapped.is_global):
+    if ip.version == 6 and any(ip in network for network in _STAND_FOR_IPV4):
+        mapped = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+    is_public = ip.is_global and not ip.is_multicast and not getattr(ip, "is_site_local", False)
+    if is_public and str(mapped or ip) not in _METADATA and (mapped is None or mapped.is_global):
         return True
     for allowed in filter(None, (part.strip() for part in os.environ.get(ALLOW_VARIABLE, "").split(","))):
         if allowed in (host, f"{host}:{port}", address, f"{address}:{port}"):

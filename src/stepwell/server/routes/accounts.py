@@ -12,7 +12,7 @@ from stepwell.errors import AccessDenied, Unauthenticated
 from stepwell.identifiers import check_project_id, iso_time, now_micros
 from stepwell.server import passwords
 from stepwell.server.access import Role, allows, hashed, new_secret
-from stepwell.server.routing import Body, Text, api, body_of, json_answer
+from stepwell.server.routing import STORABLE, Body, api, body_of, json_answer
 from stepwell.server.services import access, services
 from stepwell.store.accounts import Account, Token
 
@@ -26,9 +26,9 @@ _LOGIN_BYTES = 20_000  # anybody may send one: it must not take the memory of a 
 class UserBody(Body):
     """A new user."""
 
-    name: Annotated[Text, Field(pattern=_NAME)]
+    name: Annotated[str, Field(pattern=_NAME), STORABLE]
     admin: bool = False
-    password: Annotated[Text, Field(min_length=10, max_length=1_000)] | None = None
+    password: Annotated[str, Field(min_length=10, max_length=1_000), STORABLE] | None = None
 
 
 class UserChange(Body):
@@ -36,25 +36,25 @@ class UserChange(Body):
 
     admin: bool | None = None
     disabled: bool | None = None
-    password: Annotated[Text, Field(min_length=10, max_length=1_000)] | None = None
+    password: Annotated[str, Field(min_length=10, max_length=1_000), STORABLE] | None = None
 
 
 class TokenBody(Body):
     """A new token: of oneself, or for administrators of anyone; perhaps less than its user may do."""
 
-    label: Annotated[Text, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$")]
-    user: Annotated[Text, Field(pattern=_NAME)] | None = None
-    role: Annotated[Text, Field(pattern="^(guest|developer|maintainer|owner)$")] | None = None
-    project_id: Text | None = None
+    label: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$"), STORABLE]
+    user: Annotated[str, Field(pattern=_NAME), STORABLE] | None = None
+    role: Annotated[str, Field(pattern="^(guest|developer|maintainer|owner)$"), STORABLE] | None = None
+    project_id: Annotated[str, STORABLE] | None = None
     days: Annotated[int, Field(ge=1, le=3_650)] | None = None
 
 
 class LoginBody(Body):
     """Name and password."""
 
-    name: Annotated[Text, Field(max_length=100)]
-    password: Annotated[Text, Field(max_length=1_000)]
-    label: Annotated[Text, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$")] = "login"
+    name: Annotated[str, Field(max_length=100), STORABLE]
+    password: Annotated[str, Field(max_length=1_000), STORABLE]
+    label: Annotated[str, Field(min_length=1, max_length=100, pattern=r"^[^\x00-\x1f]*$"), STORABLE] = "login"
 
 
 @api(router, "GET", "/me", Role.USER)
@@ -81,7 +81,7 @@ async def login(request: Request) -> Response:
     held.logins.spend(body.name)
     found = await held.accounts.password(body.name)
     # As slow for an unknown name as for a wrong password.
-    right = await asyncio.to_thread(passwords.verify, None if found is None else found[1], body.password)
+    right = await held.passwords.verify(None if found is None else found[1], body.password)
     if found is None or not right:
         raise Unauthenticated("the name or the password is wrong", hint="try again, or ask an administrator")
     secret = new_secret()

@@ -9,8 +9,8 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 
 from stepwell.errors import ConversationRequired, InvalidArgument, StepwellError
-from stepwell.identifiers import check_conversation_id, check_key, check_project_id
-from stepwell.store.entries import Domain, Namespace, Scope
+from stepwell.identifiers import check_conversation_id, check_key, check_prefix, check_project_id
+from stepwell.store.entries import Domain, Namespace, Scope, Span
 
 
 class _DomainConvertor(Convertor[str]):
@@ -105,6 +105,19 @@ def _conversation(scope: str, conversation_id: str | None) -> str | None:
     if conversation_id is None:
         raise ConversationRequired("the conversation scope needs a conversation_id", hint="add it to the address")
     return check_conversation_id(conversation_id)
+
+
+def span_of(prefix: str, start: str, stop: str | None) -> Span:
+    """The keys an address means: those that begin with `prefix`, or those from `start` to `stop`.
+
+    Raises:
+        InvalidArgument, InvalidKey
+    """
+    if not prefix:
+        return Span(check_prefix(start), stop and check_key(stop))
+    if start or stop is not None:
+        raise InvalidArgument("prefix goes without start and stop", argument="prefix")
+    return Span.prefix(check_prefix(prefix))
 
 
 def uuid_of(text: str) -> str:

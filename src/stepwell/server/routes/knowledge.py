@@ -12,9 +12,8 @@ from stepwell.identifiers import check_document_id, check_project_id, new_id
 from stepwell.knowledge.documents import Knowledge
 from stepwell.knowledge.related import LISTING, SEARCHING, editing, reading, writing
 from stepwell.server.access import Role
-from stepwell.server.routes.addresses import uuid_of
-from stepwell.server.routes.storage import SourceBody, set_operation_ids, source_of
-from stepwell.server.routing import Body, api, body_of, json_answer
+from stepwell.server.routes.bodies import OnceBody, source_of
+from stepwell.server.routing import Body, api, body_of, json_answer, set_operation_ids
 from stepwell.server.services import services
 from stepwell.server.targets import related_project
 from stepwell.storage.kv import KeyValue
@@ -27,14 +26,6 @@ router = APIRouter(tags=["knowledge"])
 DocumentId = Annotated[str, Path(description="The document's id.")]
 Decide = Callable[[Role, tuple[Asked, ...]], Awaitable[str]]
 """Gives the project whose Knowledge an address means, if the caller may do to it what is asked for."""
-
-
-class OnceBody(Body):
-    """Of what is done once: a request that was sent before is sent again with its `commit_id` and `repeat`."""
-
-    source: SourceBody = SourceBody()
-    commit_id: str | None = None
-    repeat: bool = False
 
 
 class DocumentBody(OnceBody):
@@ -85,12 +76,10 @@ async def related(request: Request, project_id: str, alias: str) -> Decide:
 class _Change:
     """A change of one document, done once."""
 
-    def __init__(self, request: Request, caller: str, owner: str, document_id: str, body: OnceBody) -> None:
-        commit_id = None if body.commit_id is None else uuid_of(body.commit_id)
+    def __init__(self, request: Request, caller: str, owner: str, body: OnceBody) -> None:
         self._namespace = Namespace(owner, Domain.PERSISTENT_VALUE, Scope.PROJECT)
-        self._backend = CommitOnce(services(request).backend, commit_id or new_id(), repeat=body.repeat)
+        self._backend = CommitOnce(services(request).backend, body.chosen_id() or new_id(), repeat=body.repeat)
         self.base = Knowledge(KeyValue(self._backend, self._namespace, source=source_of(caller, body.source)))
-        self._document_id = document_id
 
     async def is_done(self) -> bool:
         """True if it was done when it was asked for before."""
@@ -119,7 +108,7 @@ def _declare(root: str, place: Callable[..., Awaitable[Decide]], ending: str) ->
         body = await body_of(request, DocumentBody)
         document_id = new_id() if body.id is None else check_document_id(body.id)
         owner = await allowed(Role.DEVELOPER, writing(document_id))
-        change = _Change(request, project_id, owner, document_id, body)
+        change = _Change(request, project_id, owner, body)
         if await change.is_done():
             return json_answer((await change.base.get_summary(document_id)).to_dict(), 201)
         return json_answer((await change.base.create_document(body.title, body.markdown, document_id)).to_dict(), 201)
@@ -137,7 +126,7 @@ def _declare(root: str, place: Callable[..., Awaitable[Decide]], ending: str) ->
         """Change a document's title, text or both."""
         body = await body_of(request, DocumentChange)
         owner = await allowed(Role.DEVELOPER, editing(document_id))
-        change = _Change(request, project_id, owner, document_id, body)
+        change = _Change(request, project_id, owner, body)
         if await change.is_done():
             return json_answer((await change.base.get_summary(document_id)).to_dict())
         summary = await change.base.edit_document(
@@ -152,7 +141,7 @@ def _declare(root: str, place: Callable[..., Awaitable[Decide]], ending: str) ->
         """Delete a document; `removed` says whether it was there."""
         body = await body_of(request, OnceBody, optional=True)
         owner = await allowed(Role.DEVELOPER, writing(document_id))
-        change = _Change(request, project_id, owner, document_id, body)
+        change = _Change(request, project_id, owner, body)
         removed = await change.is_done() or await change.base.delete_document(document_id)
         return json_answer({"removed": removed})
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from stepwell.errors import ProjectNotFound
 from stepwell.identifiers import check_project_id, iso_time
 from stepwell.server.access import Role
-from stepwell.server.routing import Body, Text, api, body_of, json_answer
+from stepwell.server.routing import STORABLE, Body, api, body_of, json_answer
 from stepwell.server.services import access, services
 
 router = APIRouter(tags=["projects"])
@@ -21,7 +21,7 @@ ProjectId = Annotated[str, Path(description="The project's UUID.")]
 class ProjectBody(Body):
     """A project to make known."""
 
-    name: Annotated[Text, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$")]
+    name: Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\x00-\x1f]*$"), STORABLE]
 
 
 class MemberBody(Body):

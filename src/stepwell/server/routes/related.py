@@ -11,26 +11,21 @@ from stepwell.errors import EntryNotFound, InvalidArgument
 from stepwell.identifiers import check_key, check_project_id
 from stepwell.server.access import Role
 from stepwell.server.keys import ENTRY
-from stepwell.server.routes.addresses import uuid_of
-from stepwell.server.routes.storage import (
-    CheckBody,
-    Form,
+from stepwell.server.routes.bodies import (
+    ChangeBody,
     KeysBody,
     SourceBody,
-    Wait,
-    WriteBody,
     checked_text,
-    conditional,
-    done,
-    shown,
+    checks_of,
     source_of,
     writes_of,
 )
+from stepwell.server.routes.storage import Form, conditional, done, shown
 from stepwell.server.routing import Body, api, body_of, json_answer
 from stepwell.server.services import access, services
 from stepwell.server.targets import declared_relations, related_project
 from stepwell.storage.relations import MAX_RELATIONS, Asked, Need, Relation, relation_problems
-from stepwell.store.entries import Check, Domain, Namespace, Scope, Write
+from stepwell.store.entries import Domain, Namespace, Scope, Write
 
 router = APIRouter(tags=["relations"])
 
@@ -39,24 +34,12 @@ _STALE = {412: "The entry is at another revision."}
 ProjectId = Annotated[str, Path(description="The calling project's UUID.")]
 Alias = Annotated[str, Path(description="The related project's name in the calling one.")]
 Key = Annotated[str, Path(description="The key, percent-encoded.")]
-MAX_ITEMS = 1_000
 
 
 class RelationsBody(Body):
     """A project's declarations, as its manifest has them."""
 
     relations: Annotated[list[dict[str, Any]], Field(max_length=MAX_RELATIONS)]
-
-
-class RelatedCommitBody(Body):
-    """Checks and writes of single entries of a related project; see the commit of a project's own."""
-
-    checks: Annotated[list[CheckBody], Field(max_length=MAX_ITEMS, default_factory=list)]
-    writes: Annotated[list[WriteBody], Field(max_length=MAX_ITEMS, default_factory=list)]
-    source: SourceBody = SourceBody()
-    commit_id: str | None = None
-    repeat: bool = False
-    wait: Wait = 30.0
 
 
 @api(router, "GET", "/projects/{project_id}/relations", Role.GUEST)
@@ -161,21 +144,21 @@ async def read_related_entries(
 
 
 @api(
-    router, "POST", "/projects/{project_id}/related/{alias}/kv/commit", Role.DEVELOPER, body=RelatedCommitBody,
+    router, "POST", "/projects/{project_id}/related/{alias}/kv/commit", Role.DEVELOPER, body=ChangeBody,
     answers={409: "A check does not hold."},
 )  # fmt: skip
 async def commit_related(request: Request, project_id: ProjectId, alias: Alias) -> Response:
     """Several writes at once, if several checks hold. Needs the grants `write` on each write, `read` on each check."""
-    body = await body_of(request, RelatedCommitBody)
+    body = await body_of(request, ChangeBody)
     asked = [Asked(Need.READ, check_key(each.key)) for each in body.checks]
     asked += [Asked(Need.WRITE, check_key(each.key)) for each in body.writes]
     at = await _place(request, project_id, alias, Role.DEVELOPER, *asked)
     committed = await services(request).backend.commit(
         at,
-        [Check(each.key, each.revision) for each in body.checks],
+        checks_of(body.checks),
         writes_of(body.writes),
         source=source_of(check_project_id(project_id), body.source),
-        commit_id=None if body.commit_id is None else uuid_of(body.commit_id),
+        commit_id=body.chosen_id(),
         repeat=body.repeat,
         wait=body.wait,
     )

@@ -4,33 +4,40 @@ An entry's ETag is its revision. `as=text` gives and takes values as JSON text i
 what other stepwell processes use.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Path, Query
-from fastapi.routing import APIRoute
-from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from stepwell.errors import Conflict, EntryNotFound, InvalidArgument
-from stepwell.identifiers import check_key, check_prefix, check_project_id, iso_time
-from stepwell.jsontext import MAX_VALUE_BYTES, check_size, decode_untrusted, encode
+from stepwell.identifiers import check_key, check_project_id, iso_time
+from stepwell.jsontext import MAX_VALUE_BYTES, decode_untrusted, encode
 from stepwell.server.access import Role
 from stepwell.server.keys import ENTRY
 from stepwell.server.problem import problem
-from stepwell.server.routes.addresses import of_global, of_project, plain_project_address, uuid_of
-from stepwell.server.routing import Body, Text, api, body_of, is_storable, json_answer
+from stepwell.server.routes.addresses import of_global, of_project, plain_project_address, span_of, uuid_of
+from stepwell.server.routes.bodies import (
+    ClearBody,
+    CommitBody,
+    KeysBody,
+    checked_text,
+    checks_of,
+    source_of,
+    writes_of,
+)
+from stepwell.server.routing import api, body_of, is_storable, json_answer, set_operation_ids
 from stepwell.server.services import access, services
-from stepwell.store.entries import Check, Committed, Domain, Namespace, Record, Scope, Source, Span, Write
+from stepwell.store.entries import Check, Committed, Domain, Namespace, Record, Scope, Source, Write
 from stepwell.store.postgres_lease import LeaseToken
 
 router = APIRouter(tags=["storage"])
 
-MAX_ITEMS = 25_000
 MAX_PAGE = 1_000
 _PAGE_BYTES = 24_000_000
+_ANY = -1
 
 
 class Form(StrEnum):
@@ -40,72 +47,12 @@ class Form(StrEnum):
     TEXT = "text"
 
 
-class SourceBody(Body):
-    """Who writes: shown with the entries. `project_id` is the namespace's project, or null."""
-
-    project_id: Text | None = None
-    entrypoint: Annotated[Text, Field(max_length=500)] | None = None
-    run_id: Annotated[Text, Field(max_length=100)] | None = None
-    conversation_id: Annotated[Text, Field(max_length=256)] | None = None
-
-
-class KeysBody(Body):
-    """The keys to read."""
-
-    keys: Annotated[list[str], Field(max_length=MAX_ITEMS)]
-
-
-class CheckBody(Body):
-    """`key` is still at `revision`; 0 means absent."""
-
-    key: str
-    revision: Annotated[int, Field(ge=0, lt=2**63)]
-
-
-class WriteBody(Body):
-    """One write: `value`, or `text` (JSON text), or neither to delete the key."""
-
-    key: str
-    value: Any = None
-    text: str | None = None
-    delete: bool = False
-
-
-Wait = Annotated[float, Field(ge=0, le=60, strict=False, description="Seconds to wait for a foreign lock.")]
-
-
-class CommitBody(Body):
-    """All checks hold and all writes land, or nothing is changed.
-
-    `commit_id` is a UUID made by the client: a commit that was sent before and is sent again with `repeat` is done
-    once.
-    """
-
-    checks: Annotated[list[CheckBody], Field(max_length=MAX_ITEMS, default_factory=list)]
-    writes: Annotated[list[WriteBody], Field(max_length=MAX_ITEMS, default_factory=list)]
-    source: SourceBody = SourceBody()
-    commit_id: str | None = None
-    repeat: bool = False
-    lease: str | None = None
-    wait: Wait = 30.0
-
-
-class ClearBody(Body):
-    """Delete every entry of the namespace."""
-
-    source: SourceBody = SourceBody()
-    commit_id: str | None = None
-    repeat: bool = False
-    wait: Wait = 30.0
-
-
 def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str) -> None:
     """The routes of one kind of namespace."""
     root = f"{base}/{{domain:domain}}/{{scope}}"
     At = Annotated[Namespace, Depends(place)]  # noqa: N806  (a type)
     Key = Annotated[str, Path(description="The key, percent-encoded.")]  # noqa: N806
     stale = {412: "The entry is at another revision."}
-
     unchanged = {304: "Still at that revision."}
 
     async def get_plainly(request: Request) -> Response | None:
@@ -130,7 +77,7 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
         if found is None:
             raise EntryNotFound(f"there is no entry {key!r:.80}", hint="keys are exact; list the entries", key=key)
         tag = {"ETag": f'"{found.revision}"'}
-        if if_none_match is not None and _revisions(if_none_match) & {found.revision}:
+        if if_none_match is not None and _revisions(if_none_match) & {found.revision, _ANY}:
             return Response(status_code=304, headers=tag)
         return Response(shown(found, form), 200, tag, "application/json")
 
@@ -154,14 +101,16 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
     ) -> Response:
         """Store a value: the body is the JSON value itself."""
         text = checked_text(await request.body())
-        return await conditional(request, at, Write(check_key(key), text), if_match, if_none_match, _writer(at))
+        return await conditional(
+            request, at, Write(check_key(key), text), if_match, if_none_match, Source(at.project_id)
+        )
 
     @api(router, "DELETE", f"{root}/{ENTRY}", Role.DEVELOPER, answers=stale)
     async def delete_entry(
         request: Request, at: At, key: Key, if_match: Annotated[str | None, Header()] = None
     ) -> Response:
         """Remove an entry; `removed` says whether it was there."""
-        return await conditional(request, at, Write(check_key(key), None), if_match, None, _writer(at))
+        return await conditional(request, at, Write(check_key(key), None), if_match, None, Source(at.project_id))
 
     @api(router, "GET", f"{root}/entries", Role.GUEST)
     async def list_entries(
@@ -176,7 +125,7 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
         form: Annotated[Form, Query(alias="as")] = Form.VALUE,
     ) -> Response:
         """Entries in key order, a page at a time: those that begin with `prefix`, or those from `start` to `stop`."""
-        span = Span.prefix(check_prefix(prefix)) if prefix else Span(check_prefix(start), stop and check_key(stop))
+        span = span_of(prefix, start, stop)
         after = None if after is None else check_key(after)
         found = await services(request).backend.scan(at, span, after=after, limit=limit, reverse=reverse)
         fitting = _fitting(found)
@@ -200,11 +149,11 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
         body = await body_of(request, CommitBody)
         committed = await services(request).backend.commit(
             at,
-            [Check(check_key(each.key), each.revision) for each in body.checks],
+            checks_of(body.checks),
             writes_of(body.writes),
             source=source_of(at.project_id, body.source),
             lease=None if body.lease is None else LeaseToken(at, uuid_of(body.lease)),
-            commit_id=None if body.commit_id is None else uuid_of(body.commit_id),
+            commit_id=body.chosen_id(),
             repeat=body.repeat,
             wait=body.wait,
         )
@@ -214,22 +163,14 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
     async def clear(request: Request, at: At) -> Response:
         """Delete every entry of the namespace in one commit."""
         body = await body_of(request, ClearBody)
-        commit_id = None if body.commit_id is None else uuid_of(body.commit_id)
         source = source_of(at.project_id, body.source)
         count = await services(request).backend.clear(
-            at, source=source, commit_id=commit_id, repeat=body.repeat, wait=body.wait
+            at, source=source, commit_id=body.chosen_id(), repeat=body.repeat, wait=body.wait
         )
         return json_answer({"removed": count})
 
     handlers = (get_entry, put_entry, delete_entry, list_entries, read_entries, commit, clear)
     set_operation_ids(router, handlers, ending)
-
-
-def set_operation_ids(router: APIRouter, handlers: Sequence[Callable[..., Any]], ending: str) -> None:
-    """Tell apart the routes of handlers that are declared for several kinds of address."""
-    for route in router.routes:
-        if isinstance(route, APIRoute) and route.endpoint in handlers:
-            route.operation_id = route.unique_id = f"{route.endpoint.__name__}{ending}"
 
 
 async def conditional(
@@ -242,7 +183,7 @@ async def conditional(
         allowed = _revisions(if_match)
         found = (await backend.read(at, [write.key])).get(write.key)
         current = 0 if found is None else found.revision
-        if not current or (allowed != {-1} and current not in allowed):
+        if not current or (allowed != {_ANY} and current not in allowed):
             return _stale(request, write.key, current)
         checks = [Check(write.key, current)]
     elif if_none_match is not None:
@@ -257,13 +198,13 @@ async def conditional(
         return json_answer(
             {"key": write.key, "removed": write.key in committed.removed, "revision": committed.revision}
         )
-    shown = {
+    written = {
         "key": write.key,
         "revision": committed.revision,
         "created_at": iso_time(committed.created[write.key]),
         "updated_at": iso_time(committed.at),
     }
-    return json_answer(shown, headers={"ETag": f'"{committed.revision}"'})
+    return json_answer(written, headers={"ETag": f'"{committed.revision}"'})
 
 
 def _stale(request: Request, key: str, current: int) -> Response:
@@ -272,64 +213,13 @@ def _stale(request: Request, key: str, current: int) -> Response:
 
 
 def _revisions(header: str) -> set[int]:
-    """The revisions an If-Match or If-None-Match header names; -1 for `*`, which is any."""
+    """The revisions an If-Match or If-None-Match header names; `*` is any."""
     if header.strip() == "*":
-        return {-1}
+        return {_ANY}
     parts = [part.strip().removeprefix("W/").strip('"') for part in header.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) < 19 for part in parts):
         raise InvalidArgument("the condition is no ETag of an entry", hint='an ETag is the revision: "12"')
     return {int(part) for part in parts}
-
-
-def writes_of(given: list[WriteBody]) -> list[Write]:
-    """The writes of a body.
-
-    Raises:
-        InvalidArgument, InvalidKey, InvalidJson, ValueTooLarge, ValueNotSerializable
-    """
-    writes = []
-    seen = set()
-    for each in given:
-        if check_key(each.key) in seen:
-            raise InvalidArgument(f"the key {each.key!r:.80} is written twice", hint="one write a key in a commit")
-        seen.add(each.key)
-        ways = each.model_fields_set & {"value", "text"}
-        if each.delete == bool(ways) or len(ways) > 1:
-            raise InvalidArgument(f"the write of {each.key!r:.80} needs one of value, text and delete: true")
-        if each.delete:
-            writes.append(Write(each.key, None))
-        else:
-            writes.append(Write(each.key, encode(each.value) if each.text is None else checked_text(each.text)))
-    return writes
-
-
-def checked_text(text: str | bytes) -> str:
-    """JSON text from outside, as it is stored: to the character, but for white space around it.
-
-    Raises:
-        InvalidJson, ValueTooLarge
-    """
-    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
-    check_size(size, MAX_VALUE_BYTES)
-    decode_untrusted(text, what="the value")
-    given = text.decode() if isinstance(text, bytes) else text
-    return given.strip(" \t\r\n")
-
-
-def _writer(at: Namespace) -> Source:
-    return Source(at.project_id)
-
-
-def source_of(project_id: str | None, given: SourceBody) -> Source:
-    """The source of a write: nobody writes in the name of another project.
-
-    Raises:
-        InvalidArgument
-    """
-    writer = given.project_id if "project_id" in given.model_fields_set else project_id
-    if writer is not None and project_id is not None and uuid_of(writer) != project_id:
-        raise InvalidArgument("the source's project_id is not the project of the address", argument="source")
-    return Source(writer, given.entrypoint, given.run_id, given.conversation_id)
 
 
 def _fitting(records: list[Record]) -> int:
@@ -347,8 +237,8 @@ def shown(record: Record, form: Form) -> str:
     source = {name: part for name, part in record.source._asdict().items() if part is not None}
     if form is Form.TEXT:
         times = {"created": record.created_at, "updated": record.updated_at}
-        shown = {"key": record.key, "text": record.text, "revision": record.revision, **times, "source": source}
-        return encode(shown, max_bytes=2 * MAX_VALUE_BYTES + 10_000)
+        item = {"key": record.key, "text": record.text, "revision": record.revision, **times, "source": source}
+        return encode(item, max_bytes=2 * MAX_VALUE_BYTES + 10_000)
     rest = encode(
         {
             "revision": record.revision,

@@ -12,14 +12,12 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from stepwell.errors import AccessDenied, InvalidArgument, ProjectNotFound, StepwellError, Unauthenticated
-from stepwell.identifiers import check_key, check_prefix
 from stepwell.jsontext import encode
 from stepwell.server.access import Role
-from stepwell.server.routes.addresses import of_global, of_project, uuid_of
-from stepwell.server.routes.storage import set_operation_ids
-from stepwell.server.routing import Body, Text, api, body_of, json_answer
+from stepwell.server.routes.addresses import of_global, of_project, span_of, uuid_of
+from stepwell.server.routing import STORABLE, Body, api, body_of, json_answer, set_operation_ids
 from stepwell.server.services import Services, services
-from stepwell.store.entries import Change, Holder, Namespace, Span
+from stepwell.store.entries import Change, Holder, Namespace
 from stepwell.store.postgres_lease import LeaseToken, PostgresLease
 
 router = APIRouter(tags=["storage"])
@@ -33,8 +31,8 @@ class HolderBody(Body):
     """Who asks for a lock: shown to those who wait in vain."""
 
     pid: Annotated[int, Field(ge=0)] = 0
-    host: Annotated[Text, Field(max_length=255)] = ""
-    run_id: Annotated[Text, Field(max_length=100)] | None = None
+    host: Annotated[str, Field(max_length=255), STORABLE] = ""
+    run_id: Annotated[str, Field(max_length=100), STORABLE] | None = None
 
 
 class LockBody(Body):
@@ -64,13 +62,14 @@ def _declare(base: str, place: Callable[..., Awaitable[Namespace]], ending: str)
         last_event_id: Annotated[str | None, Header()] = None,
     ) -> Response:
         """Changes as server-sent events: key, revision, deleted; never the value. The id is the revision."""
-        span = Span.prefix(check_prefix(prefix)) if prefix else Span(check_prefix(start), stop and check_key(stop))
+        span = span_of(prefix, start, stop)
         if last_event_id is not None:
             if not last_event_id.isascii() or not last_event_id.isdigit() or len(last_event_id) > 18:
                 raise InvalidArgument("Last-Event-ID is no id of an event", argument="Last-Event-ID")
             since = int(last_event_id)
         backend = services(request).backend
-        begin = await backend.revision(at) if since is None else max(since, 0)
+        now = await backend.revision(at)  # a database that was restored may be behind what a watcher has seen
+        begin = now if since is None else min(max(since, 0), now)
         services(request).streams.admit()
         events = _events(request, backend.watch_from(at, span, begin), begin)
         return StreamingResponse(events, media_type="text/event-stream")
