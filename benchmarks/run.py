@@ -31,6 +31,7 @@ BENCHMARKS = (
     "kv_async",
     "kv_langgraph",
     "kv_server",
+    "workbench",
     "counter",
     "conversation",
     "knowledge_listing",

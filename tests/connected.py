@@ -9,32 +9,14 @@ import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
+from tests.cli.conftest import Result
 from tests.databases import Database
 from tests.servers import ThreadServer
 
 SECONDS = 90
-
-
-class Result(NamedTuple):
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> Any:
-        """Stdout as one JSON value."""
-        return json.loads(self.out)
-
-    @property
-    def error(self) -> dict[str, Any]:
-        """The error that --json puts on stderr, as its last line."""
-        shown: dict[str, Any] = json.loads(self.err.splitlines()[-1])["error"]
-        return shown
 
 
 class Client:

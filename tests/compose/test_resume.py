@@ -1,7 +1,5 @@
 """A parent that is killed in the middle of a child goes on there: nothing that finished is done again."""
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -10,14 +8,12 @@ import pytest
 from stepwell import Host, load_settings
 from stepwell.conversation.state import Conversation
 from stepwell.errors import ReplayMismatch
-from stepwell.identifiers import new_id
 from stepwell.store.entries import Domain
+from tests import cutting
 from tests.compose import cut
 from tests.unit.conftest import PROJECT_ID, project_of
 
 pytestmark = pytest.mark.crash
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -27,14 +23,7 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cut_off(name: str) -> str:
-    """Run a workflow in a process that dies where the workflow says so."""
-    run_id = new_id()
-    died = subprocess.run(
-        [sys.executable, "-m", "tests.compose.cut", name, run_id],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert died.returncode == 9, died.stderr
-    return run_id
+    return cutting.cut_off("tests.compose.cut", name)
 
 
 async def resume(name: str, run_id: str, monkeypatch: pytest.MonkeyPatch):
@@ -42,7 +31,7 @@ async def resume(name: str, run_id: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RESUMED", "1")
     async with Host(load_settings()) as host:
         shown = []
-        handle = await host.resume(project_of(cut.executor(name), ROOT), run_id, on_event=shown.append)
+        handle = await host.resume(project_of(cut.executor(name), cutting.ROOT), run_id, on_event=shown.append)
         report = await handle.report()
         events = host.runs(PROJECT_ID).all_events(run_id)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))

@@ -1,8 +1,6 @@
 """What a run that died finds again: results as they were, in their order, and nothing else."""
 
 import os
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -10,13 +8,11 @@ import pytest
 
 from stepwell import Host, load_settings
 from stepwell.errors import InputInvalid, ReplayMismatch, RunStateConflict
-from stepwell.identifiers import new_id
+from tests import cutting
 from tests.crash import replayed
 from tests.unit.conftest import PROJECT_ID, project_of
 
 pytestmark = pytest.mark.crash
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -26,14 +22,7 @@ def counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cut_off(name: str) -> str:
-    """Run a workflow in a process that dies where the workflow says so."""
-    run_id = new_id()
-    died = subprocess.run(
-        [sys.executable, "-m", "tests.crash.replayed", name, run_id],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
-    assert died.returncode == 9, died.stderr
-    return run_id
+    return cutting.cut_off("tests.crash.replayed", name)
 
 
 async def resume(name: str, run_id: str, monkeypatch: pytest.MonkeyPatch):
@@ -41,7 +30,7 @@ async def resume(name: str, run_id: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("RESUMED", "1")
     async with Host(load_settings()) as host:
         shown = []
-        handle = await host.resume(project_of(replayed.WORKFLOWS[name], ROOT), run_id, on_event=shown.append)
+        handle = await host.resume(project_of(replayed.WORKFLOWS[name], cutting.ROOT), run_id, on_event=shown.append)
         report = await handle.report()
         events = host.runs(PROJECT_ID).all_events(run_id)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
@@ -164,7 +153,7 @@ async def test_a_dead_run_is_closed_with_a_report(counted, monkeypatch):
 async def test_a_run_is_resumed_once_at_a_time(counted, monkeypatch):
     run_id = cut_off("at_once")
     monkeypatch.setenv("RESUMED", "1")
-    project = project_of(replayed.WORKFLOWS["at_once"], ROOT)
+    project = project_of(replayed.WORKFLOWS["at_once"], cutting.ROOT)
     async with Host(load_settings()) as one, Host(load_settings()) as two:
         handle = await one.resume(project, run_id)
         with pytest.raises(RunStateConflict):
