@@ -49,6 +49,12 @@ def test_light_commands_load_no_heavy_module(program: Program, code: str, also: 
     assert not loaded.intersection({*heavy, *also})
 
 
+def test_a_local_run_loads_nothing_of_servers_and_models(program: Program) -> None:
+    loaded = loaded_by(program, command("run", ".", "-q"))
+    assert "stepwell.runtime.runner" in loaded
+    assert not loaded.intersection({"httpx", "fastapi", "uvicorn", "psycopg", "alembic", "pydantic_ai", "genai_prices"})
+
+
 def test_the_quick_answer_is_the_same_as_the_long_one(program: Program) -> None:
     """`-v` is not known to the quick way, so the second call goes through the whole command line."""
     for key, value in (("plain", '{"b": [1, 1.0, null], "a": "\\u0000 é 😀"}'), ("-k=v", "-5"), ("键", '""')):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from stepwell.knowledge.documents import Knowledge
+from stepwell.knowledge.remote import RemoteKnowledge
 from stepwell.storage.kv import KeyValue
 from stepwell.store.backend import Backend
 from stepwell.store.entries import Domain, Namespace, Scope
@@ -91,3 +93,12 @@ def backend(store: Store) -> Backend:
 def kv(backend: Backend) -> KeyValue:
     """The project scope of it."""
     return KeyValue(backend, NS)
+
+
+def knowledge_on(backend: Backend, project_id: str = PROJECT) -> Knowledge:
+    """A project's Knowledge as a run has it: of a server, operation by operation."""
+    namespace = Namespace(project_id, Domain.PERSISTENT_VALUE, Scope.PROJECT)
+    entries = KeyValue(backend, namespace)
+    if isinstance(backend, HttpBackend):
+        return RemoteKnowledge(entries, backend, f"/projects/{project_id}/knowledge")
+    return Knowledge(entries)

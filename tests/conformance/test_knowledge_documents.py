@@ -24,14 +24,14 @@ from stepwell.knowledge.index import BODY, HEAD, LOCATOR, PAGE
 from stepwell.storage.kv import KeyValue
 from stepwell.store.backend import Backend
 from stepwell.store.entries import Domain, Namespace, Scope
-from tests.conformance.conftest import PROJECT
+from tests.conformance.conftest import PROJECT, knowledge_on
 
 PERSISTENT = Namespace(PROJECT, Domain.PERSISTENT_VALUE, Scope.PROJECT)
 
 
 @pytest.fixture
 def base(backend: Backend) -> Knowledge:
-    return Knowledge(KeyValue(backend, PERSISTENT))
+    return knowledge_on(backend)
 
 
 async def listed(base: Knowledge, limit: int = 50) -> list[str]:
@@ -201,7 +201,7 @@ async def test_emptied_pages_leave_the_chain(base: Knowledge) -> None:
 async def test_the_first_listing_reads_head_and_one_page(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     base = Knowledge(KeyValue(backend, PERSISTENT))
     for n in range(260):
-        await base.create_document("t", "x", f"d{n}")
+        await knowledge_on(backend).create_document("t", "x", f"d{n}")
     seen: list[str] = []
     text, read = backend.text, backend.read
 
@@ -268,7 +268,7 @@ async def test_a_listing_goes_on_when_its_page_is_emptied(base: Knowledge) -> No
 async def test_cursors_of_other_lists_are_refused(backend: Backend, base: Knowledge) -> None:
     for n in range(5):
         await base.create_document("t", "needle\nneedle", f"d{n}")
-    other = Knowledge(KeyValue(backend, PERSISTENT._replace(project_id="01936d3f-6a00-7000-8000-0000000000bb")))
+    other = knowledge_on(backend, "01936d3f-6a00-7000-8000-0000000000bb")
     for n in range(5):
         await other.create_document("t", "needle\nneedle", f"d{n}")
     listing = (await base.list_document_page(limit=2)).next_cursor
@@ -354,8 +354,8 @@ async def test_wrong_limits(base: Knowledge, limit: object) -> None:
 
 
 async def test_two_bases_do_not_see_each_other(backend: Backend) -> None:
-    one = Knowledge(KeyValue(backend, PERSISTENT))
-    two = Knowledge(KeyValue(backend, PERSISTENT._replace(project_id="01936d3f-6a00-7000-8000-0000000000bb")))
+    one = knowledge_on(backend)
+    two = knowledge_on(backend, "01936d3f-6a00-7000-8000-0000000000bb")
     await one.create_document("t", "needle", "d")
     assert await two.list_documents() == []
     assert (await two.search_documents("needle")).hits == []

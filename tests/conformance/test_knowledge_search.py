@@ -6,14 +6,13 @@ import pytest
 
 from stepwell.errors import DocumentNotFound, InvalidArgument, InvalidCursor
 from stepwell.knowledge import Knowledge, SearchHit
-from stepwell.storage.kv import KeyValue
 from stepwell.store.backend import Backend
-from tests.conformance.test_knowledge_documents import PERSISTENT
+from tests.conformance.conftest import knowledge_on
 
 
 @pytest.fixture
 def base(backend: Backend) -> Knowledge:
-    return Knowledge(KeyValue(backend, PERSISTENT))
+    return knowledge_on(backend)
 
 
 async def search_all(base: Knowledge, query: str, **options: int) -> list[SearchHit]:

@@ -431,3 +431,36 @@ async def test_several_keys_change_atomically_without_a_long_lock(store: Store):
 
     await asyncio.gather(*(move(kv) for kv in handles for _ in range(2)))
     assert (await handles[0].get_value("from"), await handles[1].get_value("to")) == (60, 40)
+
+
+async def test_a_failure_over_what_never_was_there_together_is_no_failure(kv):
+    await kv.set_value("a", 1)
+    await kv.set_value("b", 1)
+    tries = 0
+
+    async def body(tx):
+        nonlocal tries
+        tries += 1
+        one = await tx.get_value("a")
+        if tries == 1:
+            other = KeyValue(kv.backend, kv.namespace)
+            await asyncio.create_task(_both(other), context=contextvars.Context())
+        if one != await tx.get_value("b"):
+            raise ValueError("torn")
+        return one
+
+    assert await kv.transact(body) == 2
+    assert tries == 2
+    with pytest.raises(ValueError, match="own"):
+
+        async def failing(tx):
+            await tx.get_value("a")
+            await tx.get_value("b")
+            raise ValueError("own")
+
+        await kv.transact(failing)
+
+
+async def _both(kv: KeyValue) -> None:
+    await kv.set_value("a", 2)
+    await kv.set_value("b", 2)

@@ -18,7 +18,7 @@ from stepwell.store.sqlite_journal import SqliteJournal
 PROJECT = Path(__file__).parent / "project"
 PROJECT_ID = "01936d3f-6a00-7000-8000-0000000000cc"
 
-ROUNDS = 14
+ROUNDS = 8
 
 pytestmark = pytest.mark.crash
 

@@ -27,7 +27,7 @@ SCRIPT = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["anthropic", "openai", "openai-chat"])
+@pytest.fixture(params=["anthropic", "openai"])  # every format is in tests/llm: these start many processes
 def stepwell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Result]]:
     """Run the program in the example, with a model that speaks one wire format; every command is a process."""
     kind = request.param

@@ -27,7 +27,7 @@ SCRIPT = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["anthropic", "openai", "openai-chat"])
+@pytest.fixture(params=["anthropic", "openai"])  # every format is in tests/llm: these start many processes
 def kind(request: pytest.FixtureRequest) -> str:
     """A wire format."""
     return str(request.param)

@@ -22,11 +22,11 @@ from stepwell.runtime.guarding import RunStores
 from stepwell.runtime.related import NO_FOLDERS, Folders, LocalRelated
 from stepwell.runtime.replay import History
 from stepwell.runtime.report import Report, closing_of, report_of
-from stepwell.runtime.server_related import ServerRelated
 from stepwell.runtime.session import OnEvent, RunSession
 from stepwell.runtime.waiting import RunReleased
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.location import Storage
+from stepwell.storage.related import RelatedPlace
 from stepwell.store.entries import Domain, Source
 from stepwell.store.file_lock import Ticket
 from stepwell.store.journal import Journal, RunRow
@@ -298,7 +298,11 @@ def _storage(host: "Host", project: Project, request: RunRequest, session: RunSe
     connected = host.server_stores(manifest)
     server = None if connected is None else RunStores(connected, session.is_closed)
     remote = None if server is None or request.related is None else server.remote
-    over_there = None if remote is None else ServerRelated(remote, manifest.project_id, _source(project, request))
+    over_there: RelatedPlace | None = None
+    if remote is not None:
+        from stepwell.runtime.server_related import ServerRelated  # httpx costs 0.1 s of every start
+
+        over_there = ServerRelated(remote, manifest.project_id, _source(project, request))
     return Storage(
         local=RunStores(host.local_stores, session.is_closed),
         server=server,

@@ -179,6 +179,18 @@ class Transaction:
         writes = [Write(key, text) for key, text in self._writes.items()]
         return await self._backend.commit(self.namespace, checks, writes, source=self._source, lease=self.lease)
 
+    async def check_reads(self) -> None:
+        """See whether what was read without a lock is still there: what never was there together proves nothing.
+
+        Raises:
+            Conflict: it changed meanwhile.
+        """
+        if self.lease is None and len(self._reads) > 1:
+            found = await self._backend.read(self.namespace, tuple(self._reads))
+            changed = [key for key, revision in self._reads.items() if _revision(found.get(key)) != revision]
+            if changed:
+                raise Conflict(f"{changed[0]!r} changed while it was being read", keys=changed)
+
     def close(self) -> None:
         """Refuse further use."""
         self._closed = True
@@ -357,6 +369,11 @@ async def transact(
             token = _active.set(transaction)
             try:
                 result = await body(transaction)
+            except Conflict:
+                raise
+            except Exception:
+                await transaction.check_reads()
+                raise
             finally:
                 _active.reset(token)
             # Somebody's lock() may keep the commit waiting: the time we have is for that too.

@@ -12,6 +12,7 @@ from urllib.parse import quote, urlsplit
 import httpx
 
 from stepwell.errors import InternalError, Kind, ProjectNotFound, StepwellError, StorageUnavailable, error_of
+from stepwell.jsontext import encode
 from stepwell.store.entries import Namespace
 
 PATIENCE_SECONDS = 20.0
@@ -173,8 +174,14 @@ def _failure(answer: httpx.Response) -> StepwellError:
 async def _content(body: Any) -> bytes | None:
     if body is None:
         return None
-    heavy = isinstance(body, dict) and sum(len(each.get("text") or "") for each in body.get("writes", ())) > _LARGE
+    heavy = isinstance(body, dict) and _weight(body) > _LARGE
     return (await asyncio.to_thread(_encoded, body)) if heavy else _encoded(body)
+
+
+def _weight(body: Mapping[str, Any]) -> int:
+    """The characters of a body's large parts."""
+    texts = (write.get("text") for write in body.get("writes", ()))
+    return sum(len(text) for text in (*texts, body.get("markdown")) if text is not None)
 
 
 def _encoded(body: Any) -> bytes:
@@ -182,7 +189,8 @@ def _encoded(body: Any) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        return json.dumps(body, separators=(",", ":")).encode()
+        # Escapes half of a surrogate pair; refuses two halves, which would be another text on the other side.
+        return encode(body, max_bytes=1 << 31).encode()
 
 
 async def _decoded(answer: httpx.Response) -> Any:
