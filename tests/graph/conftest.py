@@ -12,10 +12,13 @@ from pydantic import BaseModel
 
 from stepwell import Entrypoint, Executor, Host, load_settings, workflow
 from stepwell.graph import entrypoint, registry
+from stepwell.graph.answers import Sources
+from stepwell.graph.folder import WorkflowFolder
 from stepwell.graph.format import Graph, read_definition
 from stepwell.graph.nodes import CORE_TYPES
 from stepwell.graph.ports import Anything, dynamic
 from stepwell.graph.registry import Registry, node_type
+from stepwell.graph.toolbox import WorkflowTools
 from stepwell.runtime.events import Event
 from stepwell.runtime.report import Report
 from tests.unit.conftest import PROJECT_ID, project_of
@@ -227,6 +230,13 @@ async def graphs(tmp_path: Path, types: Registry) -> AsyncIterator[GraphBench]:
     folder.mkdir()
     async with Host(load_settings({"home": str(tmp_path / "home")})) as host:
         yield GraphBench(host, folder)
+
+
+@pytest.fixture
+def tools(graphs: GraphBench, types: Registry) -> WorkflowTools:
+    """The four tools on that project."""
+    sources = Sources(WorkflowFolder(graphs.folder), types, graphs.runs, graphs.host.files.read)
+    return WorkflowTools(sources, graphs.host.files)
 
 
 Make = Callable[..., Any]

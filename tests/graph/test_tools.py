@@ -33,12 +33,6 @@ EDGES = [
 REQUEST = {"workflow_key": "demo-flow", "name": "Demo", "nodes": NODES, "edges": EDGES}
 
 
-@pytest.fixture
-def tools(graphs, types) -> WorkflowTools:
-    sources = Sources(WorkflowFolder(graphs.folder), types, graphs.runs, graphs.host.files.read)
-    return WorkflowTools(sources, graphs.host.files)
-
-
 def inspect(tools, action, **arguments):
     answer = tools.call("workflow_inspect", {"action": action, **arguments})
     assert len(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")) <= LIMIT
@@ -175,18 +169,27 @@ def test_a_file_that_was_edited_by_hand_is_updated(tools, graphs):
         ({"nodes": ["x"]}, "INVALID_CONTENT", "objects"), ({"nodes": [{**NODES[0], "config": 3}]}, "UNKNOWN_NODE_KEY", ""),
         ({"nodes": [{"key": "a", "nodeType": "tools/http", "config": {"url": "x" * 9_000_000}}], "edges": []},
          "INVALID_CONTENT", "8 MiB"),
+        ({"nodes": [{"key": "a\0b", "nodeType": "t/pass"}], "edges": []}, "INVALID_CONTENT", "control characters"),
+        ({"nodes": [{"key": "\ud800", "nodeType": "t/pass"}], "edges": []}, "INVALID_CONTENT", "the key"),
+        ({"nodes": [{"key": "x" * 201, "nodeType": "t/pass"}], "edges": []}, "INVALID_CONTENT", "the key"),
+        ({"nodes": [{**NODES[0], "name": "\ud800"}], "edges": []}, "VALIDATION_FAILED", "name is not a text"),
+        ({"nodes": [{**NODES[0], "name": "x" * 201}], "edges": []}, "VALIDATION_FAILED", "up to 200 characters"),
+        ({"nodes": [{**NODES[0], "name": 0}], "edges": []}, "VALIDATION_FAILED", "name is not a text"),
+        ({"nodes": [{**NODES[0], "config": []}], "edges": []}, "VALIDATION_FAILED", "config is not an object"),
+        ({"nodes": [{**NODES[0], "position": "left"}], "edges": []}, "INVALID_CONTENT", "position"),
+        ({"name": "\udfff"}, "INVALID_CONTENT", "name is not a text"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_refused_with_its_code_and_nothing_is_written(tools, graphs, change, code, part):
     answer = tools.call("import_workflow", REQUEST | change)
     assert answer["error_code"] == code, answer
     assert part in answer["error"]
-    assert [path for path in files_of(graphs.folder) if not path.endswith(".lock")] == []
+    assert files_of(graphs.folder) == []
 
 
 @pytest.mark.parametrize(
     "key", ["../x", "a/../../x", "/etc/passwd", "C:\\x", "..\\x", "a%2f..", "a\0b", ".", "", "a ", "A", "ä", "x" * 65,
-            "-a", "a--b", 7, ["a"], "con\n"],
+            "-a", "a--b", 7, ["a"], "con\n", "con", "nul", "aux", "com1", "lpt9"],
 )  # fmt: skip
 def test_hostile_keys_never_become_paths(tools, graphs, key):
     answer = tools.call("import_workflow", REQUEST | {"workflow_key": key})
@@ -216,7 +219,7 @@ def test_twenty_imports_at_once_leave_one_valid_file(tools, graphs, types):
     assert len({answer["workflow_id"] for answer in outcomes}) == 1
     data = json.loads((graphs.folder / "workflows/demo-flow/workflow.json").read_text())
     assert data["name"] in ("Demo 0", "Demo 1")
-    assert files_of(graphs.folder / "workflows") == [".lock", "demo-flow/workflow.json"]
+    assert files_of(graphs.folder) == ["workflows/demo-flow/workflow.json"]  # no lock is in git's way
 
 
 def test_names_that_give_orders_are_data(tools):
@@ -336,6 +339,9 @@ def test_drafts_are_validated_with_ids_of_any_form(tools):
         ({"action": "list_workflow"}, "list_workflows"), ({}, "actions"), ({"action": "get_workflow"}, "workflow_id"),
         ({"action": "list_node_types", "limit": 50.5}, "integer"), ({"action": "list_node_types", "limit": True}, "int"),
         ({"action": "list_workflows", "sort_by": "nmae"}, "name"),
+        ({"action": "list_workflows", "limit": 0}, "limit is 0: it is a whole number from 1"),
+        ({"action": "list_node_types", "offset": -1}, "offset is -1: it is a whole number from 0"),
+        ({"action": "validate_workflow"}, "definition (a draft) or workflow_id"),
     ],
 )  # fmt: skip
 def test_wrong_arguments_say_what_is_right(tools, arguments, part):
@@ -428,7 +434,28 @@ async def test_turns_of_a_conversation_are_counted_from_one(tools, graphs):
         ids.append((await handle.report()).run_id)
     for turn, run_id in enumerate(ids, start=1):
         assert run_id in tools.call("get_execution_trace", {"trace_key": f"talk:1:{turn}"})["content"]
-    assert not tools.call("get_execution_trace", {"trace_key": "talk:1:4"})["found"]
+    for nothing in ("talk:1:4", "talk:1:0", "talk:2:1", "\ud800:1", f"talk:1:{10**30}"):
+        assert tools.call("get_execution_trace", {"trace_key": nothing})["unavailable_reason"] == "not_available"
+
+
+async def test_a_trace_that_was_deleted_is_expired_and_one_of_another_project_is_not_there(tools, graphs, types):
+    save(graphs.folder, "made", {"a": "t/pass"})
+    ids = []
+    for _ in range(2):
+        handle = await graphs.host.start(graphs.project, "workflow:made", input={}, conversation_id="talk")
+        ids.append((await handle.report()).run_id)
+    await graphs.runs.delete(ids[0])
+    for gone in ({"archive_ref": ids[0]}, {"archive_ref": f"run:{ids[0]}"}, {"trace_key": "talk:1"}):
+        answer = tools.call("get_execution_trace", gone)
+        assert answer == {"content": "", "found": False, "unavailable_reason": "expired"}
+    assert ids[1] in tools.call("get_execution_trace", {"trace_key": "talk:2"})["content"]  # it is still the second
+    sources = Sources(WorkflowFolder(graphs.folder), types, graphs.host.runs(node_id("other")), graphs.host.files.read)
+    other = WorkflowTools(sources, graphs.host.files)
+    for run_id in ids:
+        answer = other.call("get_execution_trace", {"archive_ref": run_id})
+        assert answer["unavailable_reason"] == "not_available"
+    nowhere = WorkflowTools(sources._replace(runs=None), graphs.host.files)
+    assert nowhere.call("get_execution_trace", {"archive_ref": ids[1]})["unavailable_reason"] == "forbidden"
 
 
 # -- artifacts ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from stepwell.store.approvals import ApprovalRow
 from stepwell.store.journal import EventRow, RunFilter, RunRow
 from stepwell.store.sqlite_file import SqliteFile
@@ -17,9 +19,10 @@ def row(request_id: str, item: str = "a", arguments: str = "{}", **more) -> Appr
     return given._replace(**more)
 
 
-def test_a_journal_of_the_first_version_keeps_its_runs_and_gets_the_tables(tmp_path: Path):
+@pytest.mark.parametrize("version", range(1, len(MIGRATIONS)))
+def test_a_journal_of_an_older_version_keeps_its_runs_and_gets_the_tables(tmp_path: Path, version: int):
     path = tmp_path / "journal.sqlite"
-    old = SqliteFile(path, MIGRATIONS[:1])
+    old = SqliteFile(path, MIGRATIONS[:version])
     writer = GroupWriter(old.transaction)
     values = ", ".join("?" * len(RUN))
     writer.submit(lambda connection: connection.execute(f"INSERT INTO run VALUES ({values})", RUN)).result()
@@ -30,6 +33,9 @@ def test_a_journal_of_the_first_version_keeps_its_runs_and_gets_the_tables(tmp_p
     assert journal.approvals.list(run_id=None, status=None, before=None, limit=5) == []
     journal.approvals.set_mode("t", "manual").result()
     journal.append("r1", [EventRow(1, 1, "x", "{}")]).result()
+    assert not journal.was_deleted("r1")
+    assert journal.delete("r1").result()
+    assert journal.was_deleted("r1")
     journal.close()
     again = SqliteJournal(path)
     assert again.approvals.modes() == {"t": "manual"}

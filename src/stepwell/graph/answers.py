@@ -48,8 +48,7 @@ def within_budget(answer: Answer) -> Answer:
 
 def page(items: list[Any], arguments: dict[str, Any], shown: Callable[[Any], Any]) -> Answer:
     """A page of a list, cut to the budget too, with exact counts."""
-    limit = max(1, min(arguments.get("limit", DEFAULT_LIMIT), MAX_LIMIT))
-    offset = max(0, arguments.get("offset", 0))
+    limit, offset = window(arguments)
     page = fit_list([shown(item) for item in items[offset : offset + limit]])
     made: Answer = {"status": "ok", "data": page, "count": len(page), "total": len(items)}
     behind = offset + len(page)
@@ -59,6 +58,19 @@ def page(items: list[Any], arguments: dict[str, Any], shown: Callable[[Any], Any
         if len(page) < limit:
             made["hint"] = f"the answer was cut to 20 KB: go on with offset={behind}"
     return made
+
+
+def window(arguments: dict[str, Any]) -> tuple[int, int]:
+    """How many items are asked for, at most 200, and from which on.
+
+    Raises:
+        InvalidArgument: `limit` is below 1, or `offset` below 0.
+    """
+    limit, offset = arguments.get("limit", DEFAULT_LIMIT), arguments.get("offset", 0)
+    for name, value, least in (("limit", limit, 1), ("offset", offset, 0)):
+        if value < least:
+            raise InvalidArgument(f"{name} is {value}: it is a whole number from {least}", argument=name)
+    return min(limit, MAX_LIMIT), offset
 
 
 def needed(arguments: dict[str, Any], name: str) -> str:

@@ -32,6 +32,14 @@ class RunReader(Protocol):
         """How many runs there are."""
         ...
 
+    def turn(self, conversation_id: str, number: int) -> str | None:
+        """The id of the run that was a conversation's turn of that number, also of one that was deleted."""
+        ...
+
+    def was_deleted(self, run_id: str) -> bool:
+        """True if there was a run of that id and it was deleted."""
+        ...
+
 
 class NodeRecord:
     """What is known of one node of a run. Times are ISO-8601 UTC, durations milliseconds."""
@@ -127,7 +135,7 @@ def _apply(records: dict[str, NodeRecord], what: str, at: str, data: dict[str, A
     if what == "started":
         record.status, record.started_at, record.kind = "running", at, data.get("kind")
         record.attempts += 1
-        record.ended_at = record.duration_ms = record.error = record.reason = record.causes = None
+        record.ended_at = record.duration_ms = record.error = record.reason = record.causes = record.output = None
         given = data.get("input")
         record.input = given["inputs"] if isinstance(given, dict) and set(given) == {"inputs"} else given
     elif what == "retrying":

@@ -18,6 +18,7 @@ MAX_KEY_CHARS = 64
 LOCK_SECONDS = 30.0
 
 _KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
+_DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])\Z")
 
 
 class Stored(NamedTuple):
@@ -186,21 +187,27 @@ class WorkflowFolder:
 
 
 class KeyLock:
-    """The right to change one workflow of a folder."""
+    """The right to change one workflow of a folder.
+
+    The lock file lies with the user's own data, not in the project: there it would be in the way of version control.
+    """
 
     def __init__(self, root: Path, key: str) -> None:
         self._root = root
         self._key = key
 
     def __enter__(self) -> None:
+        from stepwell.settings import load_settings
         from stepwell.store.file_lock import LockFile, offset_of
 
+        folder = Path(load_settings().home) / "locks"
         try:
-            self._root.mkdir(parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageUnavailable(f"{self._root} cannot be written: {error.strerror}") from None
-        self._locks = LockFile.at(str(self._root / ".lock"))
-        self._ticket = self._locks.acquire(offset_of(self._key), LOCK_SECONDS, f"the workflow {self._key}")
+            raise StorageUnavailable(f"{folder} cannot be written: {error.strerror}") from None
+        self._locks = LockFile.at(str(folder / "imports.lock"))
+        place = offset_of(f"{os.path.realpath(self._root)}\0{self._key}")
+        self._ticket = self._locks.acquire(place, LOCK_SECONDS, f"the workflow {self._key}")
 
     def __exit__(self, *_: object) -> None:
         self._locks.release(self._ticket)
@@ -216,6 +223,11 @@ def check_workflow_key(key: Any) -> str:
         raise InvalidArgument(
             f"the workflow key {key!r:.80} is not lower-case words joined by dashes, of at most {MAX_KEY_CHARS} "
             "characters", hint="write it like fetch-and-store", argument="workflow_key",
+        )  # fmt: skip
+    if _DEVICES.match(key):
+        raise InvalidArgument(
+            f"the workflow key {key!r} is the name of a device on Windows: no folder can have it there",
+            hint=f"write it like {key}-flow", argument="workflow_key",
         )  # fmt: skip
     return key
 

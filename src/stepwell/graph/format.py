@@ -8,7 +8,7 @@ types, and counts are made anew.
 import hashlib
 import json
 import re
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 from stepwell.errors import InvalidJson, WorkflowContentInvalid
 from stepwell.graph.diagnostics import Diagnostic, quoted
@@ -19,6 +19,7 @@ SCHEMA_VERSION = 1
 MAX_BYTES = 8 * 1024 * 1024
 MAX_NODES = 10_000
 MAX_NAME_CHARS = 100
+MAX_NODE_NAME_CHARS = 200
 
 ENVELOPE_FIELDS = (
     "schemaVersion", "workflowId", "name", "description", "version", "tags", "visibility", "state", "isTemplate",
@@ -123,7 +124,7 @@ def read_workflow(document: dict[str, Any]) -> WorkflowFile:
             Diagnostic("INVALID_FIELD", f"schemaVersion is {quoted(version)}: only 1 is known.", "schemaVersion")
         )
     name = document.get("name")
-    if not isinstance(name, str) or not 1 <= len(name.strip()) <= MAX_NAME_CHARS:
+    if not is_name(name, MAX_NAME_CHARS) or not name.strip():
         code = "MISSING_FIELD" if name is None else "INVALID_FIELD"
         problems.append(Diagnostic(code, f"name is needed: a text of 1 to {MAX_NAME_CHARS} characters.", "name"))
     workflow_id = document.get("workflowId")
@@ -183,6 +184,11 @@ def read_definition(definition: dict[str, Any], *, any_ids: bool = False) -> Gra
     )
 
 
+def is_name(value: Any, limit: int) -> TypeGuard[str]:
+    """True for a text of up to `limit` characters that can be written as UTF-8."""
+    return isinstance(value, str) and len(value.strip()) <= limit and _SURROGATE.search(value) is None
+
+
 def _list(definition: dict[str, Any], field: str, problems: list[Diagnostic]) -> list[Any]:
     found = definition.get(field)
     if isinstance(found, list):
@@ -221,8 +227,9 @@ def _node(index: int, raw: Any, problems: list[Diagnostic], *, any_ids: bool) ->
     name = raw.get("name")
     if name is None or name == "":
         problems.append(Diagnostic("MISSING_NAME", "The node has no name; its type is shown.", where, node_id))
-    elif not isinstance(name, str):
-        problems.append(Diagnostic("INVALID_FIELD", "name is not a text.", f"{where}.name", node_id))
+    elif not is_name(name, MAX_NODE_NAME_CHARS):
+        message = f"name is not a text of up to {MAX_NODE_NAME_CHARS} characters."
+        problems.append(Diagnostic("INVALID_FIELD", message, f"{where}.name", node_id))
     return GraphNode(
         index, node_id if any_ids else node_id.lower(), type_, name if isinstance(name, str) else "",
         config if isinstance(config, dict) else {},

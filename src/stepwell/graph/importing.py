@@ -1,7 +1,6 @@
 """`tools/import_workflow`: a whole workflow in one call, written only if it is valid."""
 
 import json
-import re
 import uuid
 from typing import Any, NamedTuple
 
@@ -9,7 +8,14 @@ from stepwell.errors import InvalidArgument, StepwellError, StorageUnavailable, 
 from stepwell.graph.answers import Sources
 from stepwell.graph.diagnostics import Report, quoted
 from stepwell.graph.folder import FILE, FOLDER, Stored, check_workflow_key
-from stepwell.graph.format import MAX_NAME_CHARS, content_hash, parse_content, read_workflow
+from stepwell.graph.format import (
+    MAX_NAME_CHARS,
+    MAX_NODE_NAME_CHARS,
+    content_hash,
+    is_name,
+    parse_content,
+    read_workflow,
+)
 from stepwell.graph.inspect_workflows import bounded_report
 from stepwell.graph.layout import positions
 from stepwell.graph.similar import closest
@@ -18,7 +24,7 @@ from stepwell.identifiers import iso_time, now_micros
 
 STRUCTURED = ("name", "description", "nodes", "edges")
 MAX_DESCRIPTION_CHARS = 4_000
-_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROL = frozenset(map(chr, (*range(0x20), 0x7F)))
 
 Answer = dict[str, Any]
 
@@ -105,7 +111,7 @@ def _check_structured(arguments: dict[str, Any]) -> None:
     if missing:
         raise ImportRefused("MISSING_FIELDS", f"{' and '.join(missing)} missing: a workflow has a name and nodes")
     name = arguments["name"]
-    if not isinstance(name, str) or not 1 <= len(name.strip()) <= MAX_NAME_CHARS:
+    if not is_name(name, MAX_NAME_CHARS) or not name.strip():
         raise ImportRefused("INVALID_CONTENT", f"name is not a text of 1 to {MAX_NAME_CHARS} characters")
     description = arguments.get("description")
     if description is not None and (not isinstance(description, str) or len(description) > MAX_DESCRIPTION_CHARS):
@@ -148,16 +154,24 @@ def _from_parts(key: str, arguments: dict[str, Any], known: Stored | None) -> _W
         for field, value in (("key", node_key), ("nodeType", node_type)):
             if not isinstance(value, str) or not value:
                 raise ImportRefused("MISSING_FIELDS", f"nodes[{number}] has no {field}: a text is needed")
-        if _SURROGATE.search(str(node_key)):
-            raise ImportRefused("INVALID_CONTENT", f"nodes[{number}]: the key {quoted(node_key)} is no Unicode text")
+        if not is_name(node_key, MAX_NODE_NAME_CHARS) or not _CONTROL.isdisjoint(node_key):
+            raise ImportRefused(
+                "INVALID_CONTENT", f"nodes[{number}]: the key {quoted(node_key)} is not a text of up to "
+                f"{MAX_NODE_NAME_CHARS} characters without control characters",
+            )  # fmt: skip
         if node_key in ids:
             raise ImportRefused("DUPLICATE_NODE_KEY", f"nodes[{number}]: the key {quoted(node_key)} is used twice")
         ids[str(node_key)] = node_id = str(uuid.uuid5(home, f"node {node_key}"))
-        made: dict[str, Any] = {"nodeId": node_id, "nodeType": node_type, "name": raw.get("name") or node_key}
+        name, config = raw.get("name"), raw.get("config")
+        made: dict[str, Any] = {
+            "nodeId": node_id,
+            "nodeType": node_type,
+            "name": node_key if name in (None, "") else name,
+        }
         position = raw.get("position") or before.get(node_id, {}).get("position")
         if position is not None:
-            made["position"] = position
-        nodes.append({**made, "config": raw.get("config") or {}})
+            made["position"] = _position(number, position)
+        nodes.append({**made, "config": {} if config is None else config})
     edges = [
         _edge(number, raw, ids, home, nodes)
         for number, raw in enumerate(_objects(arguments.get("edges") or [], "edges"))
@@ -174,6 +188,12 @@ def _from_parts(key: str, arguments: dict[str, Any], known: Stored | None) -> _W
     if arguments.get("description") is not None:
         made["description"] = arguments["description"]
     return _Wanted(made, ids)
+
+
+def _position(number: int, position: Any) -> dict[str, Any]:
+    if isinstance(position, dict) and all(type(position.get(axis)) in (int, float) for axis in "xy"):
+        return position
+    raise ImportRefused("INVALID_CONTENT", f'nodes[{number}]: position is not {{"x": a number, "y": a number}}')
 
 
 def _objects(value: Any, name: str) -> list[dict[str, Any]]:

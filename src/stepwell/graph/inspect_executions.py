@@ -3,7 +3,7 @@
 from typing import Any
 
 from stepwell.errors import FileMissing, InvalidArgument
-from stepwell.graph.answers import DEFAULT_LIMIT, MAX_LIMIT, Answer, Sources, needed
+from stepwell.graph.answers import MAX_LIMIT, Answer, Sources, needed, window
 from stepwell.graph.budget import MAX_ANSWER_BYTES, bounded, fit_list, preview, size_of
 from stepwell.graph.executions import Execution, RunReader, execution_of
 from stepwell.store.journal import RunFilter
@@ -62,8 +62,7 @@ def get_execution(sources: Sources, arguments: dict[str, Any]) -> Answer:
         for record in execution.nodes
         if (part is None or part in record.node_id) and (status is None or record.status == status)
     ]
-    offset = max(0, arguments.get("offset", 0))
-    limit = max(1, min(arguments.get("limit", DEFAULT_LIMIT), MAX_LIMIT))
+    limit, offset = window(arguments)
     records = [
         preview(record.to_dict(), chars=300, items=10) | {"output": bounded(record.output, 800)}
         for record in matched[offset : offset + limit]
@@ -90,8 +89,7 @@ def list_executions(sources: Sources, arguments: dict[str, Any]) -> Answer:
     stored = sources.folder.get(needed(arguments, "workflow_id"))
     runs = _runs(sources)
     which = RunFilter(entrypoint=f"workflow:{stored.key}")
-    limit = max(1, min(arguments.get("limit", DEFAULT_LIMIT), MAX_LIMIT))
-    offset = max(0, arguments.get("offset", 0))
+    limit, offset = window(arguments)
     found: list[Any] = []
     cursor = None
     while len(found) < offset + limit:

@@ -137,6 +137,11 @@ def validate_workflow(sources: Sources, arguments: dict[str, Any]) -> Answer:
     if definition is not None and arguments.get("workflow_id"):
         raise InvalidArgument("validate_workflow takes definition or workflow_id, not both", argument="definition")
     if definition is None:
+        if not arguments.get("workflow_id"):
+            raise InvalidArgument(
+                "validate_workflow needs definition (a draft) or workflow_id", argument="definition",
+                hint='e.g. {"action": "validate_workflow", "definition": {"nodes": […], "edges": […]}}',
+            )  # fmt: skip
         stored = sources.folder.get(needed(arguments, "workflow_id"))
         assert stored.file is not None  # noqa: S101
         report = validate_file(stored.file, sources.registry, workflow_names=names)

@@ -7,12 +7,10 @@ from typing import Any
 from stepwell.errors import InvalidArgument, RunNotFound, StepwellError
 from stepwell.graph.answers import Answer, Sources
 from stepwell.graph.budget import MAX_ANSWER_BYTES, bounded, preview
-from stepwell.graph.executions import ENDED, NodeRecord
+from stepwell.graph.executions import ENDED, NodeRecord, RunReader
 from stepwell.graph.inspect_executions import load_execution
-from stepwell.store.journal import RunFilter
 
 MODES = ("summary", "tool_calls", "detail")
-_PAGE = 200
 _ROOM = MAX_ANSWER_BYTES - 1_000
 _STATUSES = {
     "completed": "success", "failed": "failure", "skipped": "rejected", "running": "pending", "ready": "pending",
@@ -23,6 +21,10 @@ _STATUSES = {
 def get_execution_trace(sources: Sources, arguments: dict[str, Any]) -> Answer:
     """The trace of a run.
 
+    Where there is none, `unavailable_reason` is `expired` for a run of this project that was deleted, `forbidden` where
+    no runs can be read at all, and `not_available` for everything else. A run of another project is `not_available`
+    too: whether it exists is none of the caller's business.
+
     Args:
         arguments: `trace_key` (`conversation_id:turn`, turns count from 1) or `archive_ref` (a run's id), and `mode`:
             `summary` (counts and tool names), `tool_calls` (each call with its arguments) or `detail` (with results).
@@ -30,13 +32,16 @@ def get_execution_trace(sources: Sources, arguments: dict[str, Any]) -> Answer:
     mode = arguments.get("mode") or "summary"
     if mode not in MODES:
         return _refused(f"mode {mode!r:.40} is not one of {', '.join(MODES)}")
+    if sources.runs is None:
+        return _unavailable("forbidden")
     try:
-        run_id = _run_id(sources, arguments)
+        run_id = _run_id(sources.runs, arguments)
         if run_id is None:
-            return {"content": "", "found": False, "unavailable_reason": "not_available"}
-        execution = load_execution(sources, run_id)
-    except RunNotFound:
-        return {"content": "", "found": False, "unavailable_reason": "not_available"}
+            return _unavailable("not_available")
+        try:
+            execution = load_execution(sources, run_id)
+        except RunNotFound:
+            return _unavailable("expired" if sources.runs.was_deleted(run_id) else "not_available")
     except StepwellError as error:
         return _refused(error.message) | ({"hint": error.hint} if error.hint else {})
     lines = _head(execution.run, execution.nodes)
@@ -51,14 +56,16 @@ def get_execution_trace(sources: Sources, arguments: dict[str, Any]) -> Answer:
     return {"content": "\n".join(lines), "found": True}
 
 
+def _unavailable(reason: str) -> Answer:
+    return {"content": "", "found": False, "unavailable_reason": reason}
+
+
 def _refused(message: str) -> Answer:
     """The reason stands in both: as a node the tool has no port `error`."""
-    return {"content": "", "found": False, "unavailable_reason": "not_available", "error": message}
+    return _unavailable("not_available") | {"error": message}
 
 
-def _run_id(sources: Sources, arguments: dict[str, Any]) -> str | None:
-    if sources.runs is None:
-        raise InvalidArgument("no runs can be read here")
+def _run_id(runs: RunReader, arguments: dict[str, Any]) -> str | None:
     reference, key = arguments.get("archive_ref"), arguments.get("trace_key")
     if bool(reference) == bool(key):
         raise InvalidArgument("give trace_key or archive_ref, one of them", argument="trace_key")
@@ -70,19 +77,7 @@ def _run_id(sources: Sources, arguments: dict[str, Any]) -> str | None:
             f"trace_key {str(key)!r:.80} is not session_id:turn", hint="e.g. 0197…:2; turns count from 1",
             argument="trace_key",
         )  # fmt: skip
-    which = RunFilter(conversation_id=session)
-    position = sources.runs.count(which) - int(turn)  # the list is newest first
-    if int(turn) < 1 or position < 0:
-        return None
-    cursor = None
-    while True:
-        page, cursor = sources.runs.list(which, limit=_PAGE, cursor=cursor)
-        if position < len(page):
-            report = page[position][0]
-            return str(report.run_id)
-        position -= len(page)
-        if cursor is None:
-            return None
+    return runs.turn(session, int(turn)) if len(turn) < 19 else None
 
 
 def _head(run: Any, nodes: list[NodeRecord]) -> list[str]:

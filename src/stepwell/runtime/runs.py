@@ -81,6 +81,19 @@ class Runs:
         """How many runs there are."""
         return self._journal.count(which)
 
+    def turn(self, conversation_id: str, number: int) -> str | None:
+        """The id of the run that was a conversation's turn of that number, counted from 1; None if there was none.
+
+        A run that was deleted keeps its number, so that the others keep theirs.
+        """
+        if any("\ud800" <= character <= "\udfff" for character in conversation_id):
+            return None
+        return self._journal.turn(conversation_id, number)
+
+    def was_deleted(self, run_id: str) -> bool:
+        """True if there was a run of that id and it was deleted."""
+        return run_id.isascii() and self._journal.was_deleted(run_id)
+
     async def events(self, run_id: str, *, after: int = 0, follow: bool = False) -> AsyncIterator[Event]:
         """A run's events behind sequence `after`; with `follow`, on to its end, live from any process."""
         self.row(run_id)
@@ -137,6 +150,8 @@ class Runs:
 
     async def delete(self, run_id: str) -> int:
         """Delete a run, its events and its files; returns how many files there were.
+
+        That there was a run of this id, in which conversation and when, stays known: so nobody takes another for it.
 
         Raises:
             RunStateConflict: a process is executing it.

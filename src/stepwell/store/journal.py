@@ -83,8 +83,16 @@ class Journal(Protocol):
         """How many runs there are."""
         ...
 
+    def turn(self, conversation_id: str, number: int) -> str | None:
+        """The id of a conversation's run by its number from 1, oldest first; those that were deleted keep theirs."""
+        ...
+
+    def was_deleted(self, run_id: str) -> bool:
+        """True if there was a run of that id, and somebody deleted it."""
+        ...
+
     def delete(self, run_id: str) -> "Future[bool]":
-        """Delete a run and its events; False if there was none."""
+        """Delete a run and its events; its ids and its time stay. False if there was none."""
         ...
 
     def close(self) -> None:

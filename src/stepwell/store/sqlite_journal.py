@@ -45,6 +45,13 @@ _CANCEL_REQUESTED = "SELECT cancel_requested FROM run WHERE id = ?"
 _INSERT_RUN = "INSERT INTO run VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _INSERT_EVENT = "INSERT INTO event (run_id, seq, at, type, data) VALUES (?, ?, ?, ?, ?)"
 _EVENTS = "SELECT seq, at, type, data FROM event WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+_REMEMBER = "INSERT OR IGNORE INTO deleted_run SELECT id, conversation_id, created_at FROM run WHERE id = ?"
+_WAS_DELETED = "SELECT 1 FROM deleted_run WHERE id = ?"
+_TURN = """
+    SELECT id FROM (
+      SELECT id, created_at FROM run WHERE conversation_id = ?
+      UNION SELECT id, created_at FROM deleted_run WHERE conversation_id = ?
+    ) ORDER BY created_at, id LIMIT 1 OFFSET ?"""
 _COLUMNS = frozenset(RunRow._fields) - {"id"}
 
 
@@ -53,7 +60,13 @@ def _create(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS = (_create, create_tables)
+def _remember_deleted(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "CREATE TABLE deleted_run (id TEXT PRIMARY KEY, conversation_id TEXT, created_at INTEGER NOT NULL)"
+    )
+
+
+MIGRATIONS = (_create, create_tables, _remember_deleted)
 
 
 class SqliteJournal:
@@ -121,8 +134,17 @@ class SqliteJournal:
         found: tuple[int] = self.file.read(lambda c: c.execute(statement, values).fetchone())
         return found[0]
 
+    def turn(self, conversation_id: str, number: int) -> str | None:
+        values = (conversation_id, conversation_id, number - 1)
+        row = self.file.read(lambda c: c.execute(_TURN, values).fetchone()) if 1 <= number < 1 << 62 else None
+        return None if row is None else str(row[0])
+
+    def was_deleted(self, run_id: str) -> bool:
+        return self.file.read(lambda c: c.execute(_WAS_DELETED, (run_id,)).fetchone()) is not None
+
     def delete(self, run_id: str) -> "Future[bool]":
         def operation(connection: sqlite3.Connection) -> bool:
+            connection.execute(_REMEMBER, (run_id,))
             connection.execute("DELETE FROM event WHERE run_id = ?", (run_id,))
             connection.execute("DELETE FROM approval WHERE run_id = ?", (run_id,))
             return connection.execute("DELETE FROM run WHERE id = ?", (run_id,)).rowcount > 0
