@@ -116,6 +116,25 @@ async def test_outputs_that_are_no_json_or_no_port_fail_the_node(graphs, returns
     assert report.error["failed"][0]["error"]["code"] == "OUTPUT_NOT_JSON"
 
 
+@pytest.mark.parametrize(
+    ("nodes", "part"),
+    [
+        ({"fecth": {"value": 1}}, 'did you mean "fetch"?'), ({"twin": {"value": 1}}, "several nodes have that name"),
+        ({"fetch": {"valeu": 1}}, "did you mean value?"), ({node_id("gone"): {}}, "name or the id"),
+    ],
+)  # fmt: skip
+async def test_values_for_nodes_or_inputs_that_are_not_there_are_refused(graphs, nodes, part):
+    made = {"fetch": PASS, "twin": PASS, "other": PASS}
+    path = save(graphs.folder, "made", made)
+    path.write_text(path.read_text().replace('"name": "other"', '"name": "twin"'))
+    report = await graphs.run("made", nodes=nodes)
+    assert report.error["code"] == "invalid_argument"
+    assert part in report.error["hint"]
+    assert not SEEN
+    report = await graphs.run("made", nodes={node_id("fetch").upper(): {"value": 3}})
+    assert report.output["outputs"]["fetch"] == {"out": 3}
+
+
 async def test_values_that_do_not_fit_and_inputs_that_are_missing_say_where(graphs):
     report = await graphs.graph({"a": (PASS, {}), "b": "t/need"}, "a.out>b.text", nodes={"a": {"value": None}})
     error = report.error["failed"][0]["error"]

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from stepwell.authoring.calls import Frame, NodeSpec, call, current_frame, describe_error
-from stepwell.errors import GraphFailed, ReplayMismatch, RunClosed
+from stepwell.errors import GraphFailed, InvalidArgument, ReplayMismatch, RunClosed
 from stepwell.graph.diagnostics import quoted
 from stepwell.graph.inputs import Delivered, Gathered, checked, emitted, gather
 from stepwell.graph.node_context import NodeContext, Services
 from stepwell.graph.node_tools import NodeTool
 from stepwell.graph.plan import Plan, Wire
 from stepwell.graph.ports import MISSING
+from stepwell.graph.similar import closest
 
 if TYPE_CHECKING:
     from stepwell.authoring.context import Context
@@ -103,10 +104,7 @@ class _Execution:
         self.done: deque[asyncio.Task[None]] = deque()
         self.wake = asyncio.Event()
         self.held_up: list[str] = []
-        self.overrides = {plan.names.get(name, -1): values for name, values in start.nodes.items()}
-        self.overrides |= {
-            index: start.nodes[node.id] for index, node in enumerate(plan.nodes) if node.id in start.nodes
-        }
+        self.overrides = _overrides(plan, start.nodes)
 
     async def run(self) -> Outcome:
         for index, count in enumerate(self.pending):
@@ -301,6 +299,36 @@ class _Execution:
                 reply = result["reply"]
         counts = {status: self.status.count(status) for status in (COMPLETED, FAILED, SKIPPED)}
         return Outcome(reply, outputs, counts, tuple(self.failures[index] for index in sorted(self.failures)))
+
+
+def _overrides(plan: Plan, given: Mapping[str, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """The values that a run was started with, by the index of their node.
+
+    Raises:
+        InvalidArgument: no node, or several, have that name or id, or the node has no such input.
+    """
+    if not given:
+        return {}
+    ids = {node.id: index for index, node in enumerate(plan.nodes)}
+    made: dict[int, dict[str, Any]] = {}
+    for name, values in given.items():
+        index = ids.get(name.lower(), plan.names.get(name, -1))
+        if index < 0:
+            why = "several nodes have that name: give the id" if name in plan.names else None
+            close = closest(name, plan.names, limit=1, least=0.5)
+            raise InvalidArgument(
+                f"the run was given values for {quoted(name)}, which is no one node of the workflow", argument="nodes",
+                hint=why or (f"did you mean {quoted(close[0])}?" if close else "give the name or the id of a node"),
+            )  # fmt: skip
+        for port in values:
+            if plan.types[index].input_port(port) is None:
+                close = closest(port, plan.types[index].inputs, limit=1, least=0.5)
+                raise InvalidArgument(
+                    f"{quoted(name)} has no input {quoted(port)}", argument="nodes",
+                    hint=f"did you mean {close[0]}?" if close else f"it has {', '.join(plan.types[index].inputs)}",
+                )  # fmt: skip
+        made[index] = made.get(index, {}) | values
+    return made
 
 
 def _shape(inputs: dict[str, Any]) -> None:

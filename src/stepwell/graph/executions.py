@@ -106,6 +106,8 @@ def execution_of(run: Any, events: Iterable[Any], read_file: ReadFile) -> Execut
                 record = records.get(f"{prefix}{node_id}")
                 if record is not None and record.status == "waiting":
                     record.status = "ready"
+        elif event.type == "run.resumed":
+            _put_back(records)
         elif event.type.startswith("node."):
             _apply(records, event.type.removeprefix("node."), event.at, data)
     if run.status in ENDED or run.interrupted:
@@ -148,6 +150,13 @@ def _apply(records: dict[str, NodeRecord], what: str, at: str, data: dict[str, A
         record.error, record.output = data.get("error"), data.get("output")
         if what == "cancelled":
             record.reason = "cancelled"
+
+
+def _put_back(records: dict[str, NodeRecord]) -> None:
+    """What was running when the run was cut off runs no more, and begins again when its turn comes."""
+    for record in records.values():
+        if record.status in ("running", "ready"):
+            record.status = "waiting"
 
 
 def _close(records: dict[str, NodeRecord], run: Any) -> None:

@@ -1,14 +1,17 @@
 """The `workflows/` folder of a project: the source of truth for its graph workflows."""
 
+import contextlib
+import errno
 import os
 import re
 import stat
-import threading
+from collections.abc import Iterator
 from pathlib import Path
+from time import time_ns
 from typing import Any, NamedTuple
 
 from stepwell.errors import InvalidArgument, StorageUnavailable, WorkflowContentInvalid, WorkflowNotFound
-from stepwell.graph.format import WorkflowFile, content_hash, parse_content, read_workflow, written
+from stepwell.graph.format import MAX_BYTES, WorkflowFile, content_hash, parse_content, read_workflow, written
 from stepwell.graph.similar import closest
 from stepwell.identifiers import iso_time, new_id
 
@@ -16,6 +19,8 @@ FOLDER = "workflows"
 FILE = "workflow.json"
 MAX_KEY_CHARS = 64
 LOCK_SECONDS = 30.0
+SETTLED_NS = 50_000_000
+"""A file that was changed less than this ago may change again without its times telling so."""
 
 _KEY = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*\Z")
 _DEVICES = re.compile(r"(con|prn|aux|nul|com[0-9]|lpt[0-9])\Z")
@@ -66,7 +71,6 @@ class WorkflowFolder:
     def __init__(self, project_folder: Path) -> None:
         self.root = project_folder / FOLDER
         self._seen: dict[str, _Seen] = {}
-        self._mutex = threading.Lock()
 
     def all(self) -> list[Stored]:
         """Every workflow, also those that cannot be read, sorted by key."""
@@ -131,11 +135,10 @@ class WorkflowFolder:
 
     def _read(self, key: str) -> Stored | None:
         path = self.root / key / FILE
-        if path.parent.is_symlink():
-            return None  # a folder elsewhere is none of the project's: lists leave it out, too
         flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
         try:
-            descriptor = os.open(path, flags)
+            with _opened_folder(path.parent) as folder:
+                descriptor = os.open(FILE if folder is not None else path, flags, dir_fd=folder)
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
@@ -149,8 +152,12 @@ class WorkflowFolder:
             seen = self._seen.get(key)
             if seen is not None and seen.stamp == stamp:
                 return seen.stored
+            if facts.st_size > MAX_BYTES:
+                problem = f"{FOLDER}/{key}/{FILE} has {facts.st_size:,} bytes; the limit is {MAX_BYTES:,}"
+                return Stored(key, path, None, problem, iso_time(facts.st_mtime_ns // 1_000))
             stored = _stored(key, path, file.read(), iso_time(facts.st_mtime_ns // 1_000))
-        self._seen[key] = _Seen(stamp, stored)
+        if time_ns() - facts.st_mtime_ns > SETTLED_NS:
+            self._seen[key] = _Seen(stamp, stored)
         return stored
 
     def locked(self, key: str) -> "KeyLock":
@@ -166,24 +173,60 @@ class WorkflowFolder:
         """
         check_workflow_key(key)
         path = self.root / key / FILE
-        temporary = self.root / key / f".{new_id()}.tmp"
         raw = written(document).encode()
         try:
-            if path.parent.is_symlink():
-                raise StorageUnavailable(f"{path.parent} is a symbolic link", path=str(path.parent))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                with temporary.open("xb") as file:
-                    file.write(raw)
-                    file.flush()
-                    os.fsync(file.fileno())
-                temporary.replace(path)
-            finally:
-                temporary.unlink(missing_ok=True)
+            with contextlib.suppress(FileExistsError):
+                path.parent.mkdir(parents=True)
+            with _opened_folder(path.parent) as folder:
+                _replace(path, raw, folder)
         except OSError as error:
-            raise StorageUnavailable(f"{path} cannot be written: {error.strerror}", path=str(path)) from None
+            reason = "its folder is a symbolic link, or no folder" if error.errno == errno.ENOTDIR else error.strerror
+            raise StorageUnavailable(f"{path} cannot be written: {reason}", path=str(path)) from None
         self._seen.pop(key, None)
         return path
+
+
+@contextlib.contextmanager
+def _opened_folder(path: Path) -> Iterator[int | None]:
+    """A workflow's folder, held open, so that what is done in it stays in it; None where the system has no such thing.
+
+    A symbolic link is no folder of the project, whoever puts one there and whenever.
+
+    Raises:
+        NotADirectoryError: it is a symbolic link, or no folder.
+    """
+    if os.open not in os.supports_dir_fd:
+        if path.is_symlink():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+        yield None
+        return
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.EMLINK):  # how systems say that it is a link
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path)) from None
+        raise
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, raw: bytes, folder: int | None) -> None:
+    """Write a file under another name first, so that nobody ever sees a part of it."""
+    name = f".{new_id()}.tmp"
+    temporary, target = (name, path.name) if folder is not None else (str(path.parent / name), str(path))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    try:
+        with os.fdopen(os.open(temporary, flags, 0o666, dir_fd=folder), "wb") as file:
+            file.write(raw)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary, dir_fd=folder)
+        raise
 
 
 class KeyLock:

@@ -86,7 +86,8 @@ def _failed(record: Any) -> dict[str, Any]:
 
 
 def list_executions(sources: Sources, arguments: dict[str, Any]) -> Answer:
-    stored = sources.folder.get(needed(arguments, "workflow_id"))
+    reference = needed(arguments, "workflow_id")
+    stored = sources.folder.find(reference) or sources.folder.get(reference)  # also of a file that cannot be read now
     runs = _runs(sources)
     which = RunFilter(entrypoint=f"workflow:{stored.key}")
     limit, offset = window(arguments)
