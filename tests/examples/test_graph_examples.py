@@ -27,7 +27,7 @@ def test_graph_chat_answers_offline_and_keeps_the_conversation(tmp_path):
     shutil.copytree(EXAMPLES / "graph-chat", project)
     for message in ("remember milk", "what did I say?"):
         told = stepwell("run", project, "-q", "--conversation-id", "c", "--", message).stdout
-        assert told.startswith("I am offline, but I looked into the notes. Set a real model")
+        assert told.startswith("I am offline, but I looked into the notes.\nSet a real model")
     shown = stepwell("conversations", "show", "c", "--json", "--project", project).stdout
     assert [m["role"] for m in json.loads(shown)["messages"]] == ["user", "assistant"] * 2
     report = json.loads(stepwell("run", project, "--json", "--", "bye").stdout)

@@ -138,6 +138,10 @@ class Session(Protocol):
         """The data of an event about a node (`node.skipped`, `graph.started`) in a resumed run's past."""
         ...
 
+    def shown_texts(self, beside: str) -> list[str]:
+        """What a resumed run has recorded as shown, without the output items under the node at path `beside`."""
+        ...
+
     def recorded_texts(self, path: str, hidden_from: str) -> list[str]:
         """What a resumed run has recorded of the output items under a node, in their order.
 

@@ -37,6 +37,9 @@ class Live:
         self._status_shown = False
         self._at_line_start = True
         self._item: str | None = None
+        self._open: str | None = None
+        self._held: dict[str, str] = {}
+        self._ended: set[str] = set()
         self._lost: OSError | None = None
         self._titles: dict[str, str] = {}
         self._on_terminal = sys.stderr.isatty() and not output.quiet and not output.json and not jsonl
@@ -63,9 +66,9 @@ class Live:
         if event.type in ("output.started", "output.restarted"):
             self._begin_item(event)
         elif event.type == "output.chunk":
-            self._chunk(event.data["text"])
+            self._chunk(event.data["item"], event.data["text"])
         elif event.type == "output.completed":
-            self._end_line()
+            self._end_item(event.data["item"])
         elif event.type == "log" and event.data["node"] + event.data["message"] != "the run failed":
             self._say(f"{event.data['level']}: {event.data['message']}")
         elif event.type == "progress":
@@ -87,6 +90,8 @@ class Live:
         """
         if self._lost is not None:
             raise self._lost
+        while self._open is not None:
+            self._end_item(self._open)
         self._clear_status()
         self._end_line()
         if self._jsonl:
@@ -107,16 +112,41 @@ class Live:
         self._output.talk(f"run {report.run_id} {report.status}{seconds}{tokens}{where}")
 
     def _begin_item(self, event: Event) -> None:
+        self._item = item = event.data["item"]
+        self._ended.discard(item)
+        if self._open not in (None, item):
+            # Nodes that work side by side would tear each other's texts to pieces: one follows the other.
+            self._held[item] = ""
+            return
+        self._open = item
         self._clear_status()
         self._end_line()
         if event.type == "output.restarted":
             self._output.talk(f"({event.data['name']} starts over)")
-        self._item = event.data["item"]
 
-    def _chunk(self, text: str) -> None:
+    def _chunk(self, item: str, text: str) -> None:
+        if item in self._held:
+            self._held[item] += text
+            return
         self._clear_status()
         self._output.stream(text)
         self._at_line_start = text.endswith("\n")
+
+    def _end_item(self, item: str) -> None:
+        if item in self._held:
+            self._ended.add(item)
+            return
+        self._end_line()
+        self._open = None
+        while self._held and self._open is None:
+            following = next(iter(self._held))
+            text = self._held.pop(following)
+            if text:
+                self._chunk(following, text)
+            if following in self._ended:
+                self._end_line()
+            else:
+                self._open = following
 
     def _end_line(self) -> None:
         if not self._at_line_start:

@@ -93,7 +93,7 @@ async def run_workflow_file(key: str, data: GraphInput, ctx: "Context") -> dict[
     folder = WorkflowFolder(ctx.project.folder)
     limit = max(1, min(int(data.max_parallelism), MAX_PARALLELISM))
     start = Start(MISSING if data.input is None else data.input, data.nodes)
-    outcome = await run_stored(key, start, ctx, Services(registry, folder, (), limit, {}))
+    outcome = await run_stored(key, start, ctx, Services(registry, folder, (), limit, {}, []))
     outcome.raise_if_failed()
     return shown(key, outcome)
 

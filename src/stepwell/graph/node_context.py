@@ -15,7 +15,7 @@ class Services(NamedTuple):
     """What all nodes of a graph run share.
 
     `stack` holds the ids of the workflows that called this one, and its own; `loaded` what was read of a workflow when
-    it was first called: a run sees each workflow as it was then.
+    it was first called: a run sees each workflow as it was then; `shown` the texts that models wrote to its output.
     """
 
     registry: "Registry"
@@ -23,6 +23,7 @@ class Services(NamedTuple):
     stack: tuple[str, ...]
     max_parallelism: int
     loaded: dict[str, Any]
+    shown: list[str]
 
 
 class BoundTool(Protocol):

@@ -44,6 +44,17 @@ WORKFLOW_ONLY = Field(json_schema_extra={"x-workflow-only": True})
 """Marks an input that an agent calling the node as a tool cannot set: `Annotated[bool, WORKFLOW_ONLY] = False`."""
 
 
+def without_effect(why: str) -> Any:
+    """Marks an input that files carry and that changes nothing here: `Annotated[bool, without_effect("…")] = False`.
+
+    Validation tells who sets it to anything but its default; an agent is not offered it.
+
+    Args:
+        why: half a sentence: what decides instead.
+    """
+    return Field(json_schema_extra={"x-without-effect": why, "x-workflow-only": True})
+
+
 def dynamic(prefix: str, *, port_type: str = "any", min_ports: int = 0, max_ports: int = 20) -> Any:
     """An array input that is wired through numbered ports: `prefix0`, `prefix1`, …"""
     extra: Any = {
@@ -75,6 +86,7 @@ class Port(NamedTuple):
 
     `default` is MISSING where there is none; `run_input` says that the run's own input goes here: `always`, or
     `missing` where the workflow gives no value. `workflow_only`: it says what the node may do, so no agent sets it.
+    `without_effect`: why it changes nothing; empty where it does.
     """
 
     name: str
@@ -88,6 +100,7 @@ class Port(NamedTuple):
     run_input: str | None = None
     secret: bool = False
     workflow_only: bool = False
+    without_effect: str = ""
 
 
 def fits(source: str, target: str) -> bool:

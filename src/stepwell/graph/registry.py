@@ -79,6 +79,13 @@ class NodeType(NamedTuple):
         decide: Callable[[dict[str, Any]], bool] | None = getattr(self.implementation, "is_exclusive", None)
         return decide is not None and decide(config)
 
+    def idle_inputs(self, config: dict[str, Any], wired: frozenset[str]) -> dict[str, str]:
+        """Inputs that change nothing in a node that is configured and connected so, each with the reason."""
+        always = {port.name: port.without_effect for port in self.inputs.values() if port.without_effect}
+        decide: Callable[[dict[str, Any], frozenset[str]], dict[str, str]] | None
+        decide = getattr(self.implementation, "idle_inputs", None)
+        return always | (decide(config, wired) if decide is not None else {})
+
 
 def node_type(
     name: str, *, title: str, category: str | None = None, is_tool: bool = False, kind: str = "code", version: str = "1"
@@ -227,6 +234,7 @@ def _port_of(name: str, schema: dict[str, Any], required: bool, definitions: dic
     return Port(
         name, port_type, required, default, nullable, enum, whole.get("description", ""), made,
         whole.get("x-run-input"), bool(whole.get("x-secret")), bool(whole.get("x-workflow-only")),
+        str(whole.get("x-without-effect", "")),
     )  # fmt: skip
 
 

@@ -64,6 +64,7 @@ def find_problems(
     findings += _check_cycles(known)
     findings += _check_fan_in(known)
     findings += _check_use(known)
+    findings += _check_effect(known)
     return findings
 
 
@@ -366,6 +367,40 @@ def _check_use(known: Known) -> list[Diagnostic]:
                     Diagnostic("REQUIRED_INPUT_UNSATISFIED", message, f"nodes[{node.place}].config", node.id)
                 )
     return findings
+
+
+def _check_effect(known: Known) -> list[Diagnostic]:
+    """Inputs that are set, or connected, and change nothing."""
+    into: dict[str, list[GraphEdge]] = defaultdict(list)
+    for edge in known.graph.edges:
+        if not is_tool_edge(edge):
+            into[edge.target].append(edge)
+    findings = []
+    for node in known.graph.nodes:
+        node_type = known.types.get(node.id)
+        if node_type is None:
+            continue
+        edges = into.get(node.id, ())
+        idle = node_type.idle_inputs(node.config, frozenset(edge.target_port for edge in edges))
+        for name, why in idle.items():
+            message = f"{name} changes nothing: {why}."
+            port = node_type.inputs[name]
+            if name in node.config and not _is_default(node.config[name], port):
+                place = f"nodes[{node.place}].config.{name}"
+                findings.append(Diagnostic("INPUT_WITHOUT_EFFECT", message, place, node.id))
+            for edge in edges:
+                if edge.target_port == name:
+                    place = f"edges[{edge.place}].targetPort"
+                    findings.append(Diagnostic("INPUT_WITHOUT_EFFECT", message, place, node.id, edge.id))
+    return findings
+
+
+def _is_default(value: Any, port: Port) -> bool:
+    try:
+        fitted = fit_config(value, port)
+    except Misfit:
+        return True  # it is an error of its own
+    return fitted is None or fitted == port.default
 
 
 def is_needed(port: Port) -> bool:

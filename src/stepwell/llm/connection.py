@@ -167,7 +167,7 @@ class Connection:
         model = self._model if self._model is not None else await self._pool.model(self.spec)
         settings: dict[str, Any] = dict(self.spec.settings) | dict(exchange.settings)
         if self._model is None and self.spec.type != "test":
-            settings |= {"timeout": self.spec.timeout, "max_retries": 0}
+            settings = {"timeout": self.spec.timeout} | settings | {"max_retries": 0}
         messages = await to_model(exchange.messages, model.system, self._read)
         parameters = parameters_of(exchange.tools, exchange.output_schema, self.spec.output)
         return _Prepared(model, messages, settings, parameters)  # type: ignore[arg-type]

@@ -185,6 +185,14 @@ class History:
             if item.startswith(f"{path}/") and not (output.hidden_by or "").startswith(f"{hidden_from}/")
         ]
 
+    def shown(self, beside: str) -> list[str]:
+        """What is recorded of the output items that nobody hid, without those under a node."""
+        return [
+            output.text
+            for item, output in self.outputs.items()
+            if output.hidden_by is None and not item.startswith(f"{beside}/")
+        ]
+
     def delivery(self) -> Delivery:
         """The recorded results in the order in which they came."""
         given = [record for record in self.nodes.values() if record.replayable and not self._is_inside(record)]

@@ -248,6 +248,10 @@ class RunSession:
         """What was recorded of the output items under a node before the run was cut off."""
         return self._history.texts(path, hidden_from) if self._history is not None else []
 
+    def shown_texts(self, beside: str) -> list[str]:
+        """What was recorded as shown before the run was cut off, without what stands under a node."""
+        return self._history.shown(beside) if self._history is not None else []
+
     def recorded_copy(self, path: str) -> list[dict[str, Any]]:
         """What was recorded of the copy of the conversation that a workflow within the run wrote to."""
         return self._history.copies.get(path, []) if self._history is not None else []

@@ -1,5 +1,6 @@
 """The core node types."""
 
+from stepwell.graph.nodes.agent import ReactAgent
 from stepwell.graph.nodes.approver import Approver
 from stepwell.graph.nodes.chat import ChatInput, ChatOutput
 from stepwell.graph.nodes.credential import Credential
@@ -7,7 +8,7 @@ from stepwell.graph.nodes.entrypoints import ToolHub, WorkflowRun
 from stepwell.graph.nodes.file_ops import FileOpsHub
 from stepwell.graph.nodes.http import HttpRequest
 from stepwell.graph.nodes.mcp_hub import McpHub
-from stepwell.graph.nodes.models import Llm, LlmConfig, ReactAgent
+from stepwell.graph.nodes.models import Llm, LlmConfig
 from stepwell.graph.nodes.python_code import PythonCode
 from stepwell.graph.nodes.retrieval import Chunker, Formatter
 from stepwell.graph.nodes.routing import ConditionRouter, ContextMerge, LlmBranch

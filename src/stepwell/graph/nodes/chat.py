@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 from stepwell.conversation.state import NoConversation
 from stepwell.graph.contexts import last_text, message, messages_of, text_of, with_messages
 from stepwell.graph.node_context import NodeContext
+from stepwell.graph.nodes.talking import unshown
 from stepwell.graph.ports import AgentContextOrNone, typed
 from stepwell.graph.registry import node_type
 from stepwell.jsontext import decode_untrusted
@@ -115,8 +116,10 @@ class ChatOutput:
         messages = messages_of(inputs.context)
         # A text that came over the edge is the context's only message, whoever it is from.
         reply = text_of(messages[0].get("content")) if len(messages) == 1 else last_text(inputs.context, "assistant")
-        async with ctx.run.output("reply") as output:
-            await output.write(reply)
+        rest = unshown(ctx, reply)
+        if rest or not reply:
+            async with ctx.run.output("reply") as output:
+                await output.write(rest)
         conversation = ctx.run.conversation
         if not isinstance(conversation, NoConversation) and reply:
             await conversation.append_message(
