@@ -12,6 +12,7 @@ from stepwell.graph.node_context import NodeContext
 
 _PICTURES = ((b"\x89PNG", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
 BYTES_PER_MB = 1024 * 1024
+NO_OCR = "there is no text recognition here; a model that takes pictures can read them"
 
 
 class Attachments(NamedTuple):

@@ -8,12 +8,14 @@ from pydantic import BaseModel, Field
 from stepwell.conversation.state import NoConversation
 from stepwell.graph.contexts import last_text, message, messages_of, text_of, with_messages
 from stepwell.graph.node_context import NodeContext
+from stepwell.graph.nodes.attachments import NO_OCR, attachments_of
 from stepwell.graph.nodes.talking import unshown
-from stepwell.graph.ports import AgentContextOrNone, typed
+from stepwell.graph.ports import AgentContextOrNone, typed, without_effect
 from stepwell.graph.registry import node_type
 from stepwell.jsontext import decode_untrusted
 
 HISTORY_MESSAGES = 40
+_WINDOW = "whatever shows the conversation decides how it looks"
 RunInput = Annotated[str, Field(json_schema_extra={"x-run-input": "always"})]
 
 
@@ -26,11 +28,11 @@ class ChatInput:
         context: AgentContextOrNone = None
         conversation_id: str | None = None
         document_id: str | None = None
-        enable_ocr: bool = False
+        enable_ocr: Annotated[bool, without_effect(NO_OCR)] = False
         max_file_size_mb: int = 50
-        merge_strategy: str = "per_file"
+        merge_strategy: Annotated[str, without_effect("each file is an attachment of its own")] = "per_file"
         model_override: str | None = None
-        stream_mode: bool = False
+        stream_mode: Annotated[bool, without_effect("stream of ai/llm_config decides")] = False
         user_message_rich: dict[str, Any] | None = None
         workspace_id: str | None = None
 
@@ -55,23 +57,28 @@ class ChatInput:
             if isinstance(said[kind], list)
         ]
         rich = inputs.user_message_rich or {"text": said["text"], "attachments": attachments}
+        attached, problems = await attachments_of(
+            ctx, [part["reference"] for part in attachments], inputs.max_file_size_mb
+        )
+        for problem in problems:
+            ctx.run.log(f"not attached: {problem}", level="warning")
+        if inputs.enable_ocr:
+            ctx.run.log(f"no text is read from pictures: {NO_OCR}", level="warning")
+        own = message("user", said["text"]) | ({"attachments": attached} if attached else {})
         conversation, history = ctx.run.conversation, []
         if not isinstance(conversation, NoConversation):
             history = [
-                message(known["role"], known["content"]) for known in await conversation.messages(HISTORY_MESSAGES)
+                {name: known[name] for name in ("role", "content", "attachments") if name in known}
+                for known in await conversation.messages(HISTORY_MESSAGES)
             ]
-            await conversation.append_message(
-                {"role": "user", "content": said["text"], "id": f"{ctx.run.run_id}/{ctx.node.id}"}
-            )
-        content: Any = said["text"]
-        if attachments:
-            content = [{"type": "text", "text": said["text"]}, *({"type": "file", **part} for part in attachments)]
-        context = with_messages(inputs.context, *history, message("user", content))
+            await conversation.append_message(own | {"id": f"{ctx.run.run_id}/{ctx.node.id}"})
+        context = with_messages(inputs.context, *history, own)
+        stats = {"characters": len(said["text"]), "attachments": len(attachments), "history": len(history)}
         return {
             "attachments_json": json.dumps(attachments, ensure_ascii=False), "context": context,
             "conversation_id": inputs.conversation_id or ctx.run.conversation_id or "",
             "document_id": inputs.document_id or "", "model_override": inputs.model_override or "",
-            "stats": {"characters": len(said["text"]), "attachments": len(attachments), "history": len(history)},
+            "stats": stats | {"problems": problems} | ({"ocr_status": "unavailable"} if inputs.enable_ocr else {}),
             "ui_event": {"type": "user_message", "text": said["text"]}, "user_message": said["text"],
             "user_message_rich": rich, "workspace_id": inputs.workspace_id or "",
         }  # fmt: skip
@@ -96,11 +103,11 @@ class ChatOutput:
     class Inputs(BaseModel):
         context: typed("agent_context", dict[str, Any])  # type: ignore[valid-type]
         artifacts: list[Any] | None = None
-        autoscroll: bool = True
+        autoscroll: Annotated[bool, without_effect(_WINDOW)] = True
         display_format: str = "standard"
-        keep_messages: int = 1_000
-        show_timestamp: bool = True
-        theme: Literal["light", "dark", "system"] = "system"
+        keep_messages: Annotated[int, without_effect(_WINDOW)] = 1_000
+        show_timestamp: Annotated[bool, without_effect(_WINDOW)] = True
+        theme: Annotated[Literal["light", "dark", "system"], without_effect(_WINDOW)] = "system"
         trace: str | None = None
         virtualize_threshold: int = 100
 

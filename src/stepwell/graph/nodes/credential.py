@@ -2,15 +2,17 @@
 
 import os
 import re
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
 from stepwell.errors import NodeRefused
 from stepwell.graph.node_context import NodeContext
+from stepwell.graph.ports import without_effect
 from stepwell.graph.registry import node_type
 
 PREFIX = "STEPWELL_CREDENTIALS__"
+_WHERE = "credentials are read from the environment of the process"
 
 
 def variable_of(name: str) -> str:
@@ -27,9 +29,9 @@ class Credential:
 
     class Inputs(BaseModel):
         bindings: dict[str, Any] = {}
-        context_name: str | None = None
+        context_name: Annotated[str | None, without_effect(_WHERE)] = None
         strict: bool = True
-        user_id: str | None = None
+        user_id: Annotated[str | None, without_effect(_WHERE)] = None
 
     class Outputs(BaseModel):
         env_vars: dict[str, Any]

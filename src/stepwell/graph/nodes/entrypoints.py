@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 
@@ -10,10 +10,12 @@ from stepwell.authoring.calls import NodeSpec, call, call_user_code, current_fra
 from stepwell.authoring.schema import to_json, validate
 from stepwell.errors import EntrypointNotFound, InvalidArgument
 from stepwell.graph.node_context import NodeContext
-from stepwell.graph.ports import Anything, Json
+from stepwell.graph.ports import Anything, Json, without_effect
 from stepwell.graph.registry import node_type
 from stepwell.graph.similar import closest
 from stepwell.jsontext import decode_untrusted
+
+_NO_SKILLS = "there are the tools that the project's executor declares, and no skills"
 
 
 @node_type("workflow/run", title="Python workflow", is_tool=True)
@@ -63,8 +65,8 @@ class ToolHub:
         operation: str | None = None
         arguments: str | None = None
         enabled_tools: list[Any] | None = None
-        mode: Literal["user", "skill"] = "user"
-        skill_name: str | None = None
+        mode: Annotated[Literal["user", "skill"], without_effect(_NO_SKILLS)] = "user"
+        skill_name: Annotated[str | None, without_effect(_NO_SKILLS)] = None
 
     class Outputs(BaseModel):
         status: str

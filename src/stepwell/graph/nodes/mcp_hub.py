@@ -8,12 +8,13 @@ from pydantic import BaseModel
 from stepwell.errors import InvalidArgument, NodeRefused
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.nodes.http import send_request
-from stepwell.graph.ports import WORKFLOW_ONLY
+from stepwell.graph.ports import WORKFLOW_ONLY, without_effect
 from stepwell.graph.registry import node_type
 from stepwell.graph.similar import closest
 
 PROTOCOL = "2025-06-18"
 MAX_PAGES = 20
+_TOOLS = "tool_names says which tools there are"
 
 
 @node_type("tools/mcp_hub", title="MCP servers", is_tool=True, kind="tool")
@@ -31,9 +32,9 @@ class McpHub:
         arguments: dict[str, Any] | None = None
         discover_only: bool = False
         timeout_ms: int = 30_000
-        tool_visibility: str | None = None
-        visibility_config: dict[str, Any] | None = None
-        env_vars: Annotated[dict[str, Any] | None, WORKFLOW_ONLY] = None
+        tool_visibility: Annotated[str | None, without_effect(_TOOLS)] = None
+        visibility_config: Annotated[dict[str, Any] | None, without_effect(_TOOLS)] = None
+        env_vars: Annotated[dict[str, Any] | None, without_effect("servers are reached over HTTP, with headers")] = None
 
     class Outputs(BaseModel):
         result: dict[str, Any]

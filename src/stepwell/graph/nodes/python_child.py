@@ -30,9 +30,10 @@ def main() -> None:
     answer: dict[str, Any] = {"isolation": isolation, "warnings": warnings}
     try:
         code = compile(task["script"], "<script>", "exec")
-        scope = {"__name__": "__main__", "input": task["input"], "result": None}
+        scope = {"__name__": "__main__", "input": task["input"], "read_paths": task["read_paths"]}
+        scope["result"] = None
         _without_processes()
-        sys.addaudithook(_guard(folder, task["read_files"]))
+        sys.addaudithook(_guard(folder, task["read_files"], task["read_paths"]))
         exec(code, scope)  # noqa: S102  (that is what it is for)
         text = json.dumps(scope.get("result"), allow_nan=False)
         if len(text) > 8 * task["output"]:
@@ -113,10 +114,10 @@ def _without_processes() -> None:
     _posixsubprocess.fork_exec = refuse
 
 
-def _guard(folder: str, read_files: bool) -> Callable[[str, tuple[Any, ...]], None]:
+def _guard(folder: str, read_files: bool, read_paths: list[str]) -> Callable[[str, tuple[Any, ...]], None]:
     """An audit hook: no sockets, no processes, no native code, and files only where they are allowed."""
     library = f"{os.__file__}/.."
-    homes = tuple(os.path.realpath(path) + os.sep for path in (sys.prefix, sys.base_prefix, library))
+    homes = tuple(os.path.realpath(path) + os.sep for path in (sys.prefix, sys.base_prefix, library, *read_paths))
     own = folder + os.sep
     refused, writing = _REFUSED_EVENTS, _WRITING_EVENTS
     realpath, fspath, isinstance_, flags = os.path.realpath, os.fspath, isinstance, (
@@ -144,7 +145,7 @@ def _guard(folder: str, read_files: bool) -> Callable[[str, tuple[Any, ...]], No
                 return
             text = fspath(path)
             text = text.decode("utf-8", "surrogateescape") if isinstance_(text, bytes) else text
-            if writes or not (read_files or realpath(text).startswith(homes)):
+            if writes or not (read_files or (realpath(text) + "/").startswith(homes)):
                 raise PermissionError(f"{text[:200]} is not allowed in a script")
         elif event.startswith(writing) and not all(
             inside(path) for path in args[:2] if isinstance_(path, (str, bytes))

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from stepwell.errors import InvalidJson, NodeRefused, NodeTimeout
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.nodes import python_child
-from stepwell.graph.ports import WORKFLOW_ONLY, Anything, Json
+from stepwell.graph.ports import WORKFLOW_ONLY, Anything, Json, without_effect
 from stepwell.graph.registry import node_type
 from stepwell.jsontext import decode_untrusted
 
@@ -31,6 +31,7 @@ MIN_MEMORY_MB = 32
 class PythonCode:
     """Runs a script: `input` is a variable in it, and what it assigns to `result` comes out.
 
+    `request_read_paths` are files and folders of the project that it may read; `read_paths` in it says where they are.
     The process has no network, an empty folder to write to, no environment, and is killed with all its children when
     it takes too long. It is no sandbox against code that means harm to the files its user may read.
     """
@@ -43,7 +44,7 @@ class PythonCode:
         allow_filesystem: Annotated[bool, WORKFLOW_ONLY] = False
         allow_full_disk_readonly: Annotated[bool, WORKFLOW_ONLY] = False
         request_read_paths: Annotated[list[Any] | None, WORKFLOW_ONLY] = None
-        working_subdir: Annotated[str | None, WORKFLOW_ONLY] = None
+        working_subdir: Annotated[str | None, without_effect("a script works in an empty folder of its own")] = None
 
     class Outputs(BaseModel):
         isolation_level: str
@@ -63,6 +64,9 @@ class PythonCode:
             "script": inputs.script, "input": inputs.input, "seconds": seconds,
             "memory": max(MIN_MEMORY_MB, min(inputs.memory_mb, MAX_MEMORY_MB)) * 1024 * 1024,
             "read_files": bool(inputs.allow_filesystem or inputs.allow_full_disk_readonly), "output": MAX_OUTPUT_BYTES,
+            "read_paths": [
+                os.path.realpath(ctx.run.project.folder / str(path)) for path in inputs.request_read_paths or ()
+            ],
         }  # fmt: skip
         began = monotonic()
         with tempfile.TemporaryDirectory(prefix="stepwell-code-") as folder:

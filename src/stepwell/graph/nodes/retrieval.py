@@ -1,14 +1,14 @@
 """Texts for retrieval: cut into chunks, put together into prompts."""
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
 from stepwell.errors import InvalidArgument
 from stepwell.graph.artifacts import artifact_of
 from stepwell.graph.node_context import NodeContext
-from stepwell.graph.ports import typed
+from stepwell.graph.ports import typed, without_effect
 from stepwell.graph.registry import node_type
 
 INLINE_CHUNKS = 200
@@ -107,7 +107,7 @@ class Formatter:
         include_scores: bool = False
         include_sources: bool = True
         max_doc_chars: int = 4_000
-        template: str = "default"
+        template: Annotated[str, without_effect("custom_template is the template")] = "default"
 
     class Outputs(BaseModel):
         document_count: int

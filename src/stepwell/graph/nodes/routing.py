@@ -1,7 +1,7 @@
 """Branches and joins of contexts."""
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
@@ -9,7 +9,7 @@ from stepwell.errors import InvalidArgument, InvalidJson
 from stepwell.graph.contexts import last_text, message, messages_of, rendered, with_messages
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.paths import OPERATORS, at_path, matches
-from stepwell.graph.ports import MISSING, AgentContext, AgentContextOrNone, dynamic, typed
+from stepwell.graph.ports import MISSING, AgentContext, AgentContextOrNone, dynamic, typed, without_effect
 from stepwell.graph.registry import node_type
 from stepwell.jsontext import decode_untrusted
 
@@ -29,7 +29,7 @@ class LlmBranch:
     """Fires every branch whose field of the reply is true: `branch_0` holds a dotted path or a condition."""
 
     class Inputs(_RouterInputs):
-        route_shortcut: dict[str, Any] | None = None
+        route_shortcut: Annotated[dict[str, Any] | None, without_effect("branch_0, branch_1, … say what fires")] = None
 
     class Outputs(BaseModel):
         branch_outputs: dynamic("branch_", port_type="agent_context")  # type: ignore[valid-type]
@@ -50,7 +50,9 @@ class ConditionRouter:
     class Inputs(_RouterInputs):
         fallback_mode: Literal["fallback_output", "none", "output0"] = "fallback_output"
         match_policy: Literal["first", "all"] = "all"
-        mode: Literal["simple", "advanced"] = "advanced"
+        mode: Annotated[
+            Literal["simple", "advanced"], without_effect("a branch takes a path or a condition in either")
+        ] = "advanced"
 
     class Outputs(BaseModel):
         branch_outputs: dynamic("branch_", port_type="agent_context")  # type: ignore[valid-type]
@@ -154,7 +156,7 @@ class ContextMerge:
         extra_inputs: dynamic("input_", port_type="agent_context")  # type: ignore[valid-type]
         extra_contexts: list[Any] = Field(default_factory=list)
         custom_session_id: str | None = None
-        merge_mode: str | None = None
+        merge_mode: Annotated[str | None, without_effect("merge_strategy decides")] = None
         merge_strategy: Literal["append", "dedupe"] = "append"
         system_message: str | None = None
 

@@ -1,13 +1,13 @@
 """Tasks for later."""
 
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel
 
 from stepwell.errors import EntryNotFound, InvalidArgument
 from stepwell.graph.node_context import NodeContext
-from stepwell.graph.ports import Json
+from stepwell.graph.ports import Json, without_effect
 from stepwell.graph.registry import node_type
 from stepwell.graph.scheduling import Schedule
 
@@ -43,7 +43,9 @@ class ScheduleNode:
         status: Literal["pending", "running", "completed", "failed", "cancelled", "paused"] | None = None
         limit: int = 50
         offset: int = 0
-        mode: Literal["manual", "llm"] = "manual"
+        mode: Annotated[
+            Literal["manual", "llm"], without_effect("an agent that has the node as a tool gives what is left open")
+        ] = "manual"
 
     class Outputs(BaseModel):
         status: str

@@ -4,7 +4,7 @@ import asyncio
 import inspect
 import json
 from time import monotonic
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import BaseModel
 
@@ -15,14 +15,16 @@ from stepwell.graph.diagnostics import quoted
 from stepwell.graph.execution import Outcome, Start
 from stepwell.graph.node_context import MAX_NESTING, NodeContext
 from stepwell.graph.paths import at_path
-from stepwell.graph.ports import MISSING, AgentContext, AgentContextOrNone
+from stepwell.graph.ports import MISSING, AgentContext, AgentContextOrNone, without_effect
 from stepwell.graph.registry import node_type
 
 MAX_BATCH = 10_000
+_SAME_RUN = "a subflow belongs to the run, and to its conversation"
+_NO_CONTEXTS = "the items of a batch have results and no contexts"
 
 
 class _Limits(BaseModel):
-    call_stack: list[Any] = []
+    call_stack: Annotated[list[Any], without_effect("the run itself knows which workflows called this one")] = []
     child_context_max_bytes: int = 100_000
     max_parallelism: int = 10
     return_child_context: bool = True
@@ -40,9 +42,9 @@ class Subflow:
         agent_context: AgentContextOrNone = None
         child_context: Any = None
         async_execution: bool = False
-        child_session_id: str | None = None
+        child_session_id: Annotated[str | None, without_effect(_SAME_RUN)] = None
         context_path: str | None = None
-        conversation_id: str | None = None
+        conversation_id: Annotated[str | None, without_effect(_SAME_RUN)] = None
         response_path: str | None = None
 
     class Outputs(BaseModel):
@@ -91,6 +93,8 @@ class BatchSubflow:
         items: list[Any]
         workflow_path: str
         max_concurrency: int = 5
+        child_context_max_bytes: Annotated[int, without_effect(_NO_CONTEXTS)] = 100_000
+        return_child_context: Annotated[bool, without_effect(_NO_CONTEXTS)] = True
         response_path: str | None = None
 
     class Outputs(BaseModel):

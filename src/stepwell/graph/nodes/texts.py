@@ -11,8 +11,9 @@ from stepwell.errors import FileRejected, InvalidArgument
 from stepwell.graph.artifacts import artifact_of, read_window
 from stepwell.graph.contexts import message
 from stepwell.graph.node_context import NodeContext
+from stepwell.graph.nodes.attachments import BYTES_PER_MB, NO_OCR
 from stepwell.graph.nodes.confined import Confined
-from stepwell.graph.ports import typed
+from stepwell.graph.ports import typed, without_effect
 from stepwell.graph.registry import node_type
 from stepwell.jsontext import decode_untrusted
 
@@ -96,7 +97,7 @@ class FileUpload:
     class Inputs(BaseModel):
         files_json: str
         allowed_category: str = "auto"
-        enable_ocr: bool = False
+        enable_ocr: Annotated[bool, without_effect(NO_OCR)] = False
         llm_inline_max_bytes: int = 65_536
         max_file_size_mb: int = 50
         parse_documents: bool = False
@@ -138,7 +139,7 @@ class FileUpload:
             try:
                 record = await ctx.run.files.record(artifact_of(item))
                 kind = _kind(record.media_type)
-                if record.size > inputs.max_file_size_mb * 1024 * 1024:
+                if record.size > inputs.max_file_size_mb * BYTES_PER_MB:
                     raise FileRejected(f"{record.name} is over {inputs.max_file_size_mb} MB")  # noqa: TRY301
                 if inputs.allowed_category not in ("auto", kind):
                     raise FileRejected(f"{record.name} is {kind}, not {inputs.allowed_category}")  # noqa: TRY301
@@ -151,8 +152,10 @@ class FileUpload:
             elif record.size <= inputs.llm_inline_max_bytes:
                 content = await ctx.run.files.read(record.reference)
                 encoded.setdefault(f"{kind}_base64", base64.b64encode(content).decode())
-                if kind == "document":
+                if kind == "document" and is_text(record.media_type):
                     texts.append(content.decode("utf-8", "replace"))
+            if kind == "document" and inputs.parse_documents and not is_text(record.media_type):
+                errors.append(f"{record.name}: there is nothing here that takes the text out of {record.media_type}")
         emitted: dict[str, Any] = {
             "artifacts": [record.to_dict() for _, record in records], "file_count": len(records),
             "file_paths": [record.name for _, record in records], "errors": errors, "llm_text": "\n\n".join(texts),
@@ -169,9 +172,15 @@ class FileUpload:
         if texts:
             emitted["document_text"] = texts[0]
         if inputs.enable_ocr:
-            emitted["ocr_status"] = "not_available"
+            emitted["ocr_status"] = "unavailable"
+            errors.append(f"enable_ocr: {NO_OCR}")
         emitted |= encoded  # the first of each kind, where it is small
         return emitted
+
+
+def is_text(media_type: str) -> bool:
+    """True for a media type whose files are text as they are."""
+    return media_type.startswith("text/") or media_type.endswith(("json", "xml", "yaml", "csv", "toml", "javascript"))
 
 
 def _kind(media_type: str) -> str:

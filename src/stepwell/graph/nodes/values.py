@@ -10,7 +10,18 @@ from stepwell.errors import InvalidArgument, InvalidJson
 from stepwell.graph.contexts import messages_of, rendered
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.paths import at_path
-from stepwell.graph.ports import MISSING, AgentContextOrNone, Anything, Json, Misfit, as_context, dynamic, fit, typed
+from stepwell.graph.ports import (
+    MISSING,
+    AgentContextOrNone,
+    Anything,
+    Json,
+    Misfit,
+    as_context,
+    dynamic,
+    fit,
+    typed,
+    without_effect,
+)
 from stepwell.graph.registry import node_type
 from stepwell.jsontext import decode_untrusted
 
@@ -218,7 +229,9 @@ class Preview:
         artifactUri: str | None = None  # noqa: N815
         artifacts: list[Any] | None = None
         currentPage: int = 1  # noqa: N815
-        displayFormat: str = "auto"  # noqa: N815
+        displayFormat: Annotated[str, without_effect("texts are shown as they are, the rest as JSON")] = (  # noqa: N815
+            "auto"
+        )
         pageLength: int = PREVIEW_CHARS  # noqa: N815
         showStats: bool = True  # noqa: N815
 
@@ -241,8 +254,12 @@ class Preview:
         size = max(1, inputs.pageLength)
         pages = max(1, -(-len(text) // size))
         page = min(max(1, inputs.currentPage), pages)
-        return {
+        emitted: dict[str, Any] = {
             "original_data": value, "preview_content": text[(page - 1) * size : page * size],
             "pagination": {"page": page, "pages": pages, "page_length": size},
-            "statistics": {"characters": len(text), "lines": text.count("\n") + 1, "type": type(value).__name__},
         }  # fmt: skip
+        if inputs.showStats:
+            emitted["statistics"] = {
+                "characters": len(text), "lines": text.count("\n") + 1, "type": type(value).__name__
+            }  # fmt: skip
+        return emitted
