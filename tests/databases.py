@@ -16,6 +16,7 @@ from stepwell.server.embedded_postgres import EmbeddedPostgres
 from stepwell.store.postgres_schema import ensure_schema
 
 _TEMPLATE = "stepwell_template"
+_STATE = "revision, updated_at, minute, entries, watched_until, lease, lease_presence, lease_expires, lease_holder"
 
 
 class Database:
@@ -47,6 +48,11 @@ class Database:
         with psycopg.connect(self.dsn, autocommit=True) as connection:
             cursor = connection.execute(statement, values or None)
             return cursor.fetchall() if cursor.description else []
+
+    def clear(self) -> None:
+        """Take out what projects wrote. A server may go on using it: namespaces are new again, and not removed."""
+        self.run("TRUNCATE stepwell.entry, stepwell.commit_log")
+        self.run(f"UPDATE stepwell.namespace SET ({_STATE}) = ROW({', '.join(['DEFAULT'] * (_STATE.count(',') + 1))})")
 
     def drop(self) -> None:
         """Remove it, also when somebody is still connected."""

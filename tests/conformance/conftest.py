@@ -1,6 +1,8 @@
 """One suite for every backend: to add one, add its factory to `FACTORIES`; the tests stay as they are."""
 
-from collections.abc import AsyncIterator, Callable
+import atexit
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,7 @@ from stepwell.knowledge.documents import Knowledge
 from stepwell.knowledge.remote import RemoteKnowledge
 from stepwell.storage.kv import KeyValue
 from stepwell.store.backend import Backend
-from stepwell.store.entries import Domain, Namespace, Scope
+from stepwell.store.entries import Domain, Namespace, Scope, Span, Write
 from stepwell.store.http import HttpBackend
 from stepwell.store.memory import MemoryBackend
 from stepwell.store.postgres import PostgresBackend
@@ -56,15 +58,27 @@ class Store:
         self._after()
 
 
+_database = cache(Database)
+
+
+@cache
+def _server() -> ThreadServer:
+    server = ThreadServer()
+    atexit.register(server.stop)
+    return server
+
+
 def _postgres(_: Path) -> Store:
-    database = Database()
-    return Store("postgres", lambda: PostgresBackend(database.dsn), shared=True, after=database.drop)
+    database = _database()
+    return Store("postgres", lambda: PostgresBackend(database.dsn), shared=True, after=database.clear)
 
 
 def _http(_: Path) -> Store:
-    server = ThreadServer()
+    server = _server()
     assert server.key
-    return Store("http", lambda: HttpBackend(server.url, server.key, names=AnyName()), shared=True, after=server.stop)
+    return Store(
+        "http", lambda: HttpBackend(server.url, server.key, names=AnyName()), shared=True, after=server.database.clear
+    )
 
 
 FACTORIES: dict[str, Callable[[Path], Store]] = {
@@ -102,3 +116,13 @@ def knowledge_on(backend: Backend, project_id: str = PROJECT) -> Knowledge:
     if isinstance(backend, HttpBackend):
         return RemoteKnowledge(entries, backend, f"/projects/{project_id}/knowledge")
     return Knowledge(entries)
+
+
+async def fill(base: Knowledge, documents: Iterable[tuple[str, str, str]]) -> None:
+    """Documents (title, Markdown, id) into an empty base, in one commit: one by one is for tests of creating."""
+    backend, namespace = MemoryBackend(), base.entries.namespace
+    made = Knowledge(KeyValue(backend, namespace))
+    for document in documents:
+        await made.create_document(*document)
+    entries = await backend.scan(namespace, Span(), limit=10_000)
+    await base.entries.backend.commit(namespace, (), [Write(entry.key, entry.text) for entry in entries])

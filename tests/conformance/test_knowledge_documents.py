@@ -24,7 +24,7 @@ from stepwell.knowledge.index import BODY, HEAD, LOCATOR, PAGE
 from stepwell.storage.kv import KeyValue
 from stepwell.store.backend import Backend
 from stepwell.store.entries import Domain, Namespace, Scope
-from tests.conformance.conftest import PROJECT, knowledge_on
+from tests.conformance.conftest import PROJECT, fill, knowledge_on
 
 PERSISTENT = Namespace(PROJECT, Domain.PERSISTENT_VALUE, Scope.PROJECT)
 
@@ -172,8 +172,8 @@ async def test_many_writers_at_once_leave_an_index_that_agrees(base: Knowledge) 
 
 @pytest.mark.parametrize("number", [1, 127, 128, 129, 256, 257])
 async def test_page_boundaries(base: Knowledge, number: int) -> None:
-    for n in range(number):
-        await base.create_document("t", "x", f"d{n}")
+    await fill(base, [("t", "x", f"d{n}") for n in range(number - 1)])
+    await base.create_document("t", "x", f"d{number - 1}")
     newest_first = [f"d{n}" for n in reversed(range(number))]
     assert await listed(base) == newest_first
     assert await listed(base, limit=1 if number < 10 else 128) == newest_first
@@ -184,8 +184,7 @@ async def test_page_boundaries(base: Knowledge, number: int) -> None:
 
 
 async def test_emptied_pages_leave_the_chain(base: Knowledge) -> None:
-    for n in range(300):
-        await base.create_document("t", "x", f"d{n}")
+    await fill(base, [("t", "x", f"d{n}") for n in range(300)])
     for emptied in (range(128, 256), range(256, 300), range(128)):  # the middle, then the newest, then the last one
         for n in emptied:
             await base.delete_document(f"d{n}")
@@ -200,8 +199,7 @@ async def test_emptied_pages_leave_the_chain(base: Knowledge) -> None:
 
 async def test_the_first_listing_reads_head_and_one_page(backend: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     base = Knowledge(KeyValue(backend, PERSISTENT))
-    for n in range(260):
-        await knowledge_on(backend).create_document("t", "x", f"d{n}")
+    await fill(base, [("t", "x", f"d{n}") for n in range(260)])
     seen: list[str] = []
     text, read = backend.text, backend.read
 
@@ -227,8 +225,7 @@ async def test_a_listing_stays_right_while_documents_come_and_go(base: Knowledge
     throughout = {f"keep{n}" for n in range(300)}
     names = [*throughout, *(f"go{n}" for n in range(300))]
     choose.shuffle(names)
-    for name in names:
-        await base.create_document("t", "x", name)
+    await fill(base, [("t", "x", name) for name in names])
     going = [name for name in names if name.startswith("go")]
     choose.shuffle(going)
     fresh = itertools.count()
@@ -254,8 +251,7 @@ async def test_a_listing_stays_right_while_documents_come_and_go(base: Knowledge
 
 
 async def test_a_listing_goes_on_when_its_page_is_emptied(base: Knowledge) -> None:
-    for n in range(400):
-        await base.create_document("t", "x", f"d{n}")
+    await fill(base, [("t", "x", f"d{n}") for n in range(400)])
     page = await base.list_document_page(limit=128)
     assert page.documents[-1].id == "d384"
     for n in range(128, 384):
@@ -391,8 +387,7 @@ async def test_documents_take_part_in_a_transaction_of_their_namespace(base: Kno
 
 
 async def _filled(base: Knowledge) -> None:
-    for n in range(200):
-        await base.create_document(f"Title {n}", f"text {n} ſ", f"d{n}")
+    await fill(base, [(f"Title {n}", f"text {n} ſ", f"d{n}") for n in range(200)])
     await base.delete_document("d3")
     await base.edit_document("d4", title="changed")
 

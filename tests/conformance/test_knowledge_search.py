@@ -7,7 +7,7 @@ import pytest
 from stepwell.errors import DocumentNotFound, InvalidArgument, InvalidCursor
 from stepwell.knowledge import Knowledge, SearchHit
 from stepwell.store.backend import Backend
-from tests.conformance.conftest import knowledge_on
+from tests.conformance.conftest import fill, knowledge_on
 
 
 @pytest.fixture
@@ -125,8 +125,7 @@ async def test_wrong_arguments(base: Knowledge, options: dict[str, object]) -> N
 
 
 async def test_hits_come_newest_document_first_then_by_line(base: Knowledge) -> None:
-    for n in range(300):
-        await base.create_document("t", f"needle\nhay\nNEEDLE {n}\n", f"d{n}")
+    await fill(base, [("t", f"needle\nhay\nNEEDLE {n}\n", f"d{n}") for n in range(300)])
     expected = [(f"d{n}", line) for n in reversed(range(300)) for line in (1, 3)]
     for page_size in (200, 7):
         found = await search_all(base, "Needle", page_size=page_size)
@@ -175,8 +174,7 @@ async def test_a_search_stays_right_while_documents_come_and_go(base: Knowledge)
     choose = random.Random(3)
     names = [f"keep{n}" for n in range(200)] + [f"go{n}" for n in range(200)]
     choose.shuffle(names)
-    for name in names:
-        await base.create_document("t", "needle\nhay\nneedle", name)
+    await fill(base, [("t", "needle\nhay\nneedle", name) for name in names])
     going = [name for name in names if name.startswith("go")]
     seen: list[tuple[str, int]] = []
     cursor, rounds = None, 0
@@ -199,8 +197,7 @@ async def test_a_search_stays_right_while_documents_come_and_go(base: Knowledge)
 
 
 async def test_a_search_goes_on_when_its_index_page_is_emptied(base: Knowledge) -> None:
-    for n in range(300):
-        await base.create_document("t", "needle", f"d{n}")
+    await fill(base, [("t", "needle", f"d{n}") for n in range(300)])
     page = await base.search_documents("needle", page_size=10)
     for n in range(128, 300):
         await base.delete_document(f"d{n}")

@@ -27,7 +27,7 @@ SCRIPT = [
 ]  # fmt: skip
 
 
-@pytest.fixture(params=["anthropic", "openai"])  # every format is in tests/llm: these start many processes
+@pytest.fixture(params=["openai-compatible"])  # every format is in tests/llm: these start many processes
 def stepwell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[..., Result]]:
     """Run the program in the example, with a model that speaks one wire format; every command is a process."""
     kind = request.param
@@ -65,6 +65,7 @@ def stepwell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callabl
     server.wait()
 
 
+@pytest.mark.parametrize("stepwell", ["anthropic", "openai"], indirect=True)
 def test_notes_are_written_searched_and_cited(stepwell):
     noted = stepwell("run", ".", "--conversation-id", "ada", "--", "--message", "Note who Ada was")
     assert (noted.code, noted.out) == (0, "Noted.\n"), noted.err
@@ -82,7 +83,6 @@ def test_notes_are_written_searched_and_cited(stepwell):
 
 
 @pytest.mark.crash
-@pytest.mark.parametrize("stepwell", ["anthropic"], indirect=True)
 def test_a_run_killed_again_and_again_writes_one_note(stepwell):
     arguments = ["run", ".", "--conversation-id", "ada", "--jsonl", "--", "--message", "Note who Ada was"]
     run_id, kills = "", 0
