@@ -314,7 +314,7 @@ def test_node_types_are_listed_found_and_described(tools):
     rows = inspect(tools, "find_replacements", node_types=["io/chat_input", "tools/http"])
     assert rows["data"][0]["candidates"][0] == "chat/input"
     assert (rows["data"][1]["exists"], rows["data"][1]["candidates"]) == (True, [])
-    assert "exist already" in rows["hint"]
+    assert rows["hint"] == "tools/http exists already: use it as it is"
 
 
 def test_every_core_type_has_a_schema_ports_and_words(tools):

@@ -104,7 +104,7 @@ class _Execution:
         self.done: deque[asyncio.Task[None]] = deque()
         self.wake = asyncio.Event()
         self.held_up: list[str] = []
-        self.overrides = _overrides(plan, start.nodes)
+        self.overrides = node_values(plan, start.nodes)
 
     async def run(self) -> Outcome:
         for index, count in enumerate(self.pending):
@@ -301,7 +301,7 @@ class _Execution:
         return Outcome(reply, outputs, counts, tuple(self.failures[index] for index in sorted(self.failures)))
 
 
-def _overrides(plan: Plan, given: Mapping[str, dict[str, Any]]) -> dict[int, dict[str, Any]]:
+def node_values(plan: Plan, given: Mapping[str, dict[str, Any]]) -> dict[int, dict[str, Any]]:
     """The values that a run was started with, by the index of their node.
 
     Raises:

@@ -110,7 +110,8 @@ def find_replacements(sources: Sources, arguments: dict[str, Any]) -> Answer:
             })  # fmt: skip
     made: Answer = {"status": "ok", "data": rows, "count": len(rows), "total": len(wanted)}
     if existing:
-        made["hint"] = f"{', '.join(existing[:10])} exist already: use them as they are"
+        tail = "exists already: use it as it is" if len(existing) == 1 else "exist already: use them as they are"
+        made["hint"] = f"{', '.join(existing[:10])} {tail}"
     elif not any(row["candidates"] for row in rows):
         made["hint"] = "nothing is alike: list_node_types shows what there is"
     return made

@@ -148,8 +148,27 @@ def validate_workflow(sources: Sources, arguments: dict[str, Any]) -> Answer:
     else:
         inner = definition.get("definition")
         draft = inner if isinstance(inner, dict) and "nodes" not in definition else definition
-        report = validate_graph(read_definition(draft, any_ids=True), sources.registry, workflow_names=names)
+        graph = read_definition(_with_ids(draft), any_ids=True)
+        report = validate_graph(graph, sources.registry, workflow_names=names)
     return {"status": "ok", "data": bounded_report(report.to_dict())}
+
+
+_KEYS = {"key": "nodeId", "sourceKey": "sourceNode", "targetKey": "targetNode"}
+
+
+def _with_ids(draft: dict[str, Any]) -> dict[str, Any]:
+    """A draft in the form that import_workflow takes, with node keys, as one with ids; any other as it is."""
+    made = dict(draft)
+    for field in ("nodes", "edges"):
+        if isinstance(draft.get(field), list):
+            made[field] = [
+                ({"name": part["key"]} if "key" in part else {})
+                | {(_KEYS[name] if _KEYS.get(name, name) not in part else name): value for name, value in part.items()}
+                if isinstance(part, dict)
+                else part
+                for part in draft[field]
+            ]
+    return made
 
 
 def bounded_report(report: dict[str, Any]) -> dict[str, Any]:

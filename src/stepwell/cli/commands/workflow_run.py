@@ -31,7 +31,9 @@ def run(
     from stepwell.cli.live import Live, execute
     from stepwell.errors import InvalidArgument
     from stepwell.graph.entrypoint import PREFIX, check_valid
+    from stepwell.graph.execution import node_values
     from stepwell.graph.folder import WorkflowFolder
+    from stepwell.graph.plan import make_plan
     from stepwell.graph.registry import default_registry
     from stepwell.identifiers import check_conversation_id
     from stepwell.project.loader import load_project
@@ -48,6 +50,8 @@ def run(
     stored = WorkflowFolder(project.folder).get(workflow)
     assert stored.file is not None  # noqa: S101  (get raises otherwise)
     check_valid(stored.file, default_registry(), stored.key)
+    if nodes:
+        node_values(make_plan(stored.file.graph, default_registry()), nodes)
     start = {"input": value, "nodes": nodes, "max_parallelism": max_parallelism}
     return execute(
         output,

@@ -49,7 +49,8 @@ def _ask(output: Output, tool: str, arguments: "dict[str, Any]", text: "Callable
     """Call a tool and print its answer; the exit code says whether there was one."""
     answer = _call(output, tool, _given(arguments))
     failed = answer.get("status") in ("error", "not_found") or (answer.get("error") and "status" not in answer)
-    code = 3 if answer.get("status") == "not_found" else 2 if failed else 0
+    missing = answer.get("status") == "not_found" or (answer.get("found") is False and not failed)
+    code = 3 if missing else 2 if failed else 0
     if output.json:
         output.line(dumps(answer))
         return code
@@ -60,7 +61,10 @@ def _ask(output: Output, tool: str, arguments: "dict[str, Any]", text: "Callable
         for finding in (answer.get("validation") or {}).get("errors", ()):
             output.talk(f"  {finding['path']}: {finding['message']}")
         return code
-    output.text(text(answer))
+    if answer.get("data") == []:
+        output.talk("there is none")
+    else:
+        output.text(text(answer))
     if answer.get("truncated") and "next_offset" in answer:
         output.talk(f"more: --offset {answer['next_offset']}")
     elif answer.get("hint"):
@@ -181,7 +185,10 @@ def _shown(answer: "dict[str, Any]") -> str:
 def validate(output: Output, workflow: str | None, file: str | None) -> int:
     """Check a WORKFLOW of the project, or a draft in a file. Exit code 2 says that it has errors."""
     from stepwell.cli.commands.knowledge import read_text
+    from stepwell.errors import InvalidArgument
 
+    if (workflow is None) == (file is None):
+        raise InvalidArgument("give WORKFLOW or --file, one of them", argument="WORKFLOW")
     arguments: dict[str, Any] = {"workflow_id": workflow}
     if file is not None:
         from stepwell.graph.format import parse_content
@@ -341,14 +348,11 @@ def execution(
 def trace(output: Output, reference: str, mode: str) -> int:
     """Show the trace of a run: REFERENCE is its id, or CONVERSATION:TURN."""
     name = "trace_key" if ":" in reference.removeprefix("run:") else "archive_ref"
-    found: list[bool] = []
 
     def text(answer: "dict[str, Any]") -> str:
-        found.append(answer["found"])
         return str(answer["content"]) if answer["found"] else str(answer["unavailable_reason"])
 
-    code = _ask(output, "get_execution_trace", {name: reference, "mode": mode}, text)
-    return code or (3 if found == [False] else 0)
+    return _ask(output, "get_execution_trace", {name: reference, "mode": mode}, text)
 
 
 @workflows.command("artifact")
