@@ -1,10 +1,14 @@
 """The graph examples, through the real program."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
 
 from tests.examples.test_examples import EXAMPLES, stepwell
+from tests.scripted_model_server import ScriptedServer
 
 
 def test_graph_etl_converts_each_line_and_stores_the_result(tmp_path):
@@ -34,6 +38,30 @@ def test_graph_chat_answers_offline_and_keeps_the_conversation(tmp_path):
     assert report["tokens"]["calls"] == 2  # one that asks for the tool, one that answers
     trace = stepwell("workflows", "trace", "c:1", "--mode", "tool_calls", "--project", project).stdout
     assert "notes success" in trace
+
+
+def test_graph_chat_is_talked_to_and_its_text_is_shown_while_it_comes(tmp_path):
+    project = tmp_path / "graph-chat"
+    shutil.copytree(EXAMPLES / "graph-chat", project)
+    text = "The milk is on the list, and so are the eggs."
+    with ScriptedServer([{"text": text, "pause": 0.3}]) as server:
+        provider = {"TYPE": "openai-compatible", "MODEL": "scripted", "BASE_URL": f"{server.url}/v1"}
+        environment = os.environ | {f"STEPWELL_PROVIDERS__MAIN__{name}": value for name, value in provider.items()}
+        environment |= {"NO_COLOR": "1", "PYTHONUNBUFFERED": "1"}
+        chat = subprocess.Popen(
+            [sys.executable, "-m", "stepwell", "chat", "--project", project], stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment,
+        )  # fmt: skip
+        with chat:
+            chat.stdin.write(b'{"text": "braces"}\n')
+            chat.stdin.close()
+            first = os.read(chat.stdout.fileno(), 8)
+            assert text.encode().startswith(first)
+            assert chat.poll() is None  # the rest of it is still to come
+            rest = chat.stdout.read().decode()
+        assert chat.returncode == 0
+    assert first.decode() + rest == f"{text}\n"  # once
+    assert server.requests[0]["body"]["messages"][-1]["content"] == '{"text": "braces"}'
 
 
 def test_workflows_are_shown_checked_and_drawn(tmp_path):

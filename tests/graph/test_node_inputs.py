@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from stepwell.graph.entrypoint import graph_entrypoint
 from stepwell.graph.nodes import CORE_TYPES
 from stepwell.graph.ports import MISSING
 from stepwell.graph.registry import Registry
@@ -95,6 +96,21 @@ async def test_files_of_a_message_go_to_the_model_and_what_cannot_be_attached_is
     assert [text for text in told if "large.txt is over 1 MB" in text]
     assert [text for text in told if "artifact://x" in text]
     assert [text for text in told if "no text is read from pictures" in text]
+
+
+async def test_what_a_conversation_sends_is_the_input_of_a_graph(graphs):
+    point = graph_entrypoint("made")
+    assert point.input_from(["--message=hi"], None).input == "hi"
+    sent = point.input_from(
+        ["--message={}", "--images=artifact://a", "--files=artifact://b", "--videos=artifact://c"], None
+    )
+    assert sent.input == {
+        "text": "{}", "images": ["artifact://a"], "files": ["artifact://b"], "videos": ["artifact://c"]
+    }  # fmt: skip
+    outputs = await one(graphs, "chat/input", value=sent.input)
+    assert outputs["user_message"] == "{}"
+    assert [part["kind"] for part in json.loads(outputs["attachments_json"])] == ["images", "files", "videos"]
+    assert point.input_from(["--input=x"], None).input == "x"
 
 
 async def test_chat_input_says_what_became_of_its_files(graphs):

@@ -109,3 +109,19 @@ def test_texts_of_models_that_work_side_by_side_are_not_torn_to_pieces(capsys):
     show("started", "d")
     show("chunk", "d", "d1")
     assert capsys.readouterr().out == "d1"
+
+
+async def test_a_graph_without_a_reply_still_shows_what_came_out_of_it(graphs, capsys):
+    with ScriptedServer([{"text": LONG}]) as server:
+        use(graphs, server)
+        nodes = {"in": "chat/input", "m": MODEL, "llm": "ai/llm", "end": "utils/preview"}
+        for last, is_shown in (("utils/preview", True), ("chat/output", False)):
+            port = "data" if is_shown else "context"
+            report = await graphs.graph(nodes | {"end": last}, *CHAT, f"llm.response>end.{port}", value="hi")
+            live = Live(Output())
+            for event in graphs.events:
+                live.show(event)
+            live.end(report)
+            told = capsys.readouterr().out
+            assert told.startswith(f"{LONG}\n")
+            assert ('"preview_content"' in told) is is_shown

@@ -99,7 +99,7 @@ class Live:
         if self._output.json:
             self._output.line(dumps(report.to_dict()))
             return
-        if self._item is None and report.output is not None:
+        if report.output is not None and (self._item is None or _is_unsaid(report)):
             shown = report.output if isinstance(report.output, str) else dumps(report.output)
             self._output.text(shown)
         if report.error is not None:
@@ -184,6 +184,12 @@ class Live:
             sys.stderr.write("\r\033[K")
             sys.stderr.flush()
             self._status_shown = False
+
+
+def _is_unsaid(report: Report) -> bool:
+    """True for a graph without a reply: what its models said on the way is not what came out of it."""
+    output = report.output
+    return report.entrypoint.startswith("workflow:") and isinstance(output, dict) and "reply" not in output
 
 
 def _beginnings(path: str) -> list[list[str]]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from stepwell.authoring.calls import Frame, Recorded, current_frame
 from stepwell.authoring.decorators import Workflow
 from stepwell.authoring.executor import Entrypoint, TokenUsage, default_input
+from stepwell.conversation.inputs import parse_conversation_input
 from stepwell.errors import FileMissing, ReplayMismatch, WorkflowInvalid
 from stepwell.graph.execution import Outcome, Start, run_plan
 from stepwell.graph.folder import Stored, WorkflowFolder
@@ -29,6 +30,7 @@ DEFAULT_PARALLELISM = 10
 MAX_PARALLELISM = 1_000
 MAX_OUTPUTS = 200
 REPEATED_CHARS = 2_000
+_SAID = ("--message", "--images", "--files", "--videos")
 
 
 @dataclass
@@ -77,9 +79,15 @@ def entrypoint_of(entrypoint_id: str, project_folder: Path) -> Entrypoint | None
 
 
 def _read_arguments(args: Sequence[str]) -> Any:
-    """One plain argument is the input; otherwise `--input …`, `--nodes JSON`, `--max-parallelism N`."""
+    """One plain argument is the input, or what a conversation sends; else `--input`, `--nodes`, `--max-parallelism`."""
     if len(args) == 1 and not args[0].startswith("--"):
         return GraphInput(input=args[0])
+    if args and args[0].startswith(_SAID):
+        said = parse_conversation_input(args)
+        files = {name: list(found) for name, found in said._asdict().items() if name != "message" and found}
+        # What a person writes is a text, also where it looks like the JSON that `chat/input` takes.
+        plain = not files and not said.message.lstrip().startswith("{")
+        return GraphInput(input=said.message if plain else {"text": said.message, **files})
     return default_input(GraphInput, args)
 
 

@@ -21,7 +21,7 @@ RunInput = Annotated[str, Field(json_schema_extra={"x-run-input": "always"})]
 
 @node_type("chat/input", title="Chat input")
 class ChatInput:
-    """What the user said: a text, or JSON `{text, images, files}`. The run's own input comes in here."""
+    """What the user said: a text, or JSON `{text, images, files, videos}`. The run's own input comes in here."""
 
     class Inputs(BaseModel):
         raw_input: RunInput
@@ -52,7 +52,7 @@ class ChatInput:
         said = _said(inputs.raw_input)
         attachments = [
             {"kind": kind, "reference": reference}
-            for kind in ("images", "files")
+            for kind in ("images", "files", "videos")
             for reference in said.get(kind) or ()
             if isinstance(said[kind], list)
         ]

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from stepwell.graph.contexts import text_of, with_messages
 from stepwell.graph.node_context import NodeContext
@@ -20,7 +20,6 @@ class LlmConfig:
     """Which model, and how it is asked: `model` is a provider of the project, or `type:model`.
 
     With `stream` its text is shown while it comes; with `json_mode` it is data for other nodes, and not shown.
-    `timeout_secs` is how long the provider may be silent.
     """
 
     class Inputs(BaseModel):
@@ -33,7 +32,9 @@ class LlmConfig:
         presence_penalty: float | None = None
         json_mode: bool = False
         stream: bool = True
-        timeout_secs: float = 60
+        timeout_secs: Annotated[
+            float | None, Field(description="how long the provider may be silent; its own timeout by default")
+        ] = None
         compatibility_profile: Annotated[
             str | None, without_effect("the type of the project's provider says how it is spoken to")
         ] = None
