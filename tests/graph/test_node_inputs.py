@@ -102,15 +102,17 @@ async def test_what_a_conversation_sends_is_the_input_of_a_graph(graphs):
     point = graph_entrypoint("made")
     assert point.input_from(["--message=hi"], None).input == "hi"
     sent = point.input_from(
-        ["--message={}", "--images=artifact://a", "--files=artifact://b", "--videos=artifact://c"], None
+        ['--message={"text": "x"}', "--images=artifact://a", "--files=artifact://b", "--videos=artifact://c"], None
     )
     assert sent.input == {
-        "text": "{}", "images": ["artifact://a"], "files": ["artifact://b"], "videos": ["artifact://c"]
+        "text": '{"text": "x"}', "images": ["artifact://a"], "files": ["artifact://b"], "videos": ["artifact://c"]
     }  # fmt: skip
     outputs = await one(graphs, "chat/input", value=sent.input)
-    assert outputs["user_message"] == "{}"
+    assert outputs["user_message"] == '{"text": "x"}'
     assert [part["kind"] for part in json.loads(outputs["attachments_json"])] == ["images", "files", "videos"]
     assert point.input_from(["--input=x"], None).input == "x"
+    assert point.input_from(['--message={"text": 1}'], None).input == {"text": '{"text": 1}'}
+    assert point.input_from(['--message={"rows": [1]}'], None).input == '{"rows": [1]}'
 
 
 async def test_chat_input_says_what_became_of_its_files(graphs):

@@ -11,7 +11,7 @@ from stepwell.authoring.calls import Frame, Recorded, current_frame
 from stepwell.authoring.decorators import Workflow
 from stepwell.authoring.executor import Entrypoint, TokenUsage, default_input
 from stepwell.conversation.inputs import parse_conversation_input
-from stepwell.errors import FileMissing, ReplayMismatch, WorkflowInvalid
+from stepwell.errors import FileMissing, InvalidJson, ReplayMismatch, WorkflowInvalid
 from stepwell.graph.execution import Outcome, Start, run_plan
 from stepwell.graph.folder import Stored, WorkflowFolder
 from stepwell.graph.format import WorkflowFile, content_hash, importable, read_workflow
@@ -20,7 +20,7 @@ from stepwell.graph.plan import Plan, make_plan
 from stepwell.graph.ports import MISSING
 from stepwell.graph.registry import Registry, default_registry
 from stepwell.graph.validation import validate_file
-from stepwell.jsontext import decode, encode
+from stepwell.jsontext import decode, decode_untrusted, encode
 
 if TYPE_CHECKING:
     from stepwell.authoring.context import Context
@@ -85,10 +85,21 @@ def _read_arguments(args: Sequence[str]) -> Any:
     if args and args[0].startswith(_SAID):
         said = parse_conversation_input(args)
         files = {name: list(found) for name, found in said._asdict().items() if name != "message" and found}
-        # What a person writes is a text, also where it looks like the JSON that `chat/input` takes.
-        plain = not files and not said.message.lstrip().startswith("{")
-        return GraphInput(input=said.message if plain else {"text": said.message, **files})
+        if files or _reads_as_message(said.message):
+            return GraphInput(input={"text": said.message, **files})
+        return GraphInput(input=said.message)
     return default_input(GraphInput, args)
+
+
+def _reads_as_message(text: str) -> bool:
+    """True for what a person wrote that `chat/input` would take for a message in its JSON form."""
+    if not text.lstrip().startswith("{"):
+        return False
+    try:
+        read = decode_untrusted(text)
+    except InvalidJson:
+        return False
+    return isinstance(read, dict) and "text" in read
 
 
 async def run_workflow_file(key: str, data: GraphInput, ctx: "Context") -> dict[str, Any]:
