@@ -98,6 +98,33 @@ async def test_retries_and_timeouts_come_from_the_configuration(graphs):
     assert [e.type for e in graphs.events].count("node.retrying") == 1
     report = await graphs.graph({"slow": ("t/slow", {"seconds": 30, "timeout": 0.05})})
     assert report.error["failed"][0]["error"]["code"] == "node_timeout"
+    assert report.error["failed"][0]["error"]["message"] == "slow did not finish within 0.05 s"
+
+
+async def test_sixteen_levels_of_workflows_answer_what_the_last_one_does_and_one_more_is_refused(graphs, tools):
+    for level in range(17):
+        inner = ("tools/subflow", {"workflow_path": f"level-{level + 1}"}) if level < 16 else (PASS, {"value": 1})
+        save(graphs.folder, f"level-{level}", {"a": inner, "b": (PASS, {"value": level})})
+    report = await graphs.run("level-1", "x")
+    assert report.status == "completed", report.error
+    answer, levels = report.output["outputs"]["a"]["response"], 2
+    while answer["a"] != 1:
+        assert answer["b"] == levels
+        answer, levels = answer["a"], levels + 1
+    assert levels == 16
+    assert len(json.dumps(report.output)) < 100_000
+    report = await graphs.run("level-0", "x")
+    execution = tools.call("workflow_inspect", {"action": "get_execution", "execution_id": report.run_id})["data"]
+    assert execution["node_counts"] == {"completed": 16, "failed": 16}
+    assert execution["failed_nodes"][1]["node_id"] == f"{node_id('a')}/{node_id('a')}"
+
+
+async def test_a_subflow_that_is_tried_again_shows_every_try_of_its_nodes_behind_it(graphs, tools):
+    save(graphs.folder, "child", {"bad": ("t/bad", {"times": 1})})
+    report = await graphs.graph({"sub": ("tools/subflow", {"workflow_path": "child", "retries": 1}), "other": PASS})
+    asked = {"action": "get_execution", "execution_id": report.run_id, "node_status_filter": "completed"}
+    nodes = tools.call("workflow_inspect", asked)["data"]["nodes"]
+    assert [(node["name"], node["attempts"]) for node in nodes] == [("sub", 2), ("bad", 2), ("other", 1)]
 
 
 async def test_what_a_node_does_to_its_input_no_other_sees(graphs):

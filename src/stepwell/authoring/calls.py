@@ -329,7 +329,8 @@ async def _once(session: Session, spec: NodeSpec, function: Callable[..., Any], 
             return await call_user_code(session, function, args, kwargs)
     except TimeoutError:
         if limit.expired():
-            raise NodeTimeout(f"{spec.name} did not finish within {spec.timeout:g} s", node=spec.name) from None
+            shown = spec.details.get("title", spec.name)  # the nodes of a graph are named by an id
+            raise NodeTimeout(f"{shown} did not finish within {spec.timeout:g} s", node=spec.name) from None
         raise
 
 

@@ -112,7 +112,20 @@ def execution_of(run: Any, events: Iterable[Any], read_file: ReadFile) -> Execut
             _apply(records, event.type.removeprefix("node."), event.at, data)
     if run.status in ENDED or run.interrupted:
         _close(records, run)
-    return Execution(run, *workflow, list(records.values()))
+    return Execution(run, *workflow, _nested(records))
+
+
+def _nested(records: dict[str, NodeRecord]) -> list[NodeRecord]:
+    """The records with those of a node's own nodes right behind it; else as they came."""
+    if not any("/" in path for path in records):
+        return list(records.values())
+    order = {path: number for number, path in enumerate(records)}
+    places = {}
+    for path in records:
+        parts = path.split("/")
+        above = ("/".join(parts[:end]) for end in range(1, len(parts) + 1))
+        places[path] = [order.get(place, order[path]) for place in above]
+    return [records[path] for path in sorted(records, key=places.__getitem__)]
 
 
 def _add_waiting(records: dict[str, NodeRecord], data: dict[str, Any], read_file: ReadFile) -> None:
@@ -125,7 +138,10 @@ def _add_waiting(records: dict[str, NodeRecord], data: dict[str, Any], read_file
     prefix = f"{data['node']}/" if data["node"] else ""
     for node in read_definition(definition, any_ids=True).nodes:
         path = f"{prefix}{node.id.lower()}"
+        known = records.get(path)
         records[path] = NodeRecord(path, node.label, node.type)
+        if known is not None:  # a subflow that is tried again
+            records[path].attempts = known.attempts
 
 
 def _apply(records: dict[str, NodeRecord], what: str, at: str, data: dict[str, Any]) -> None:

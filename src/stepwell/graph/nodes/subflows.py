@@ -210,17 +210,25 @@ def _input_of(data: Any, context: dict[str, Any] | None) -> Any:
 
 
 def _response(outcome: Outcome, path: str | None) -> Any:
-    """What a workflow answers: its reply, else the one output there is, else all of them."""
+    """What a workflow answers: its reply, else what its one last node answers, else what each of them does.
+
+    Where that is a workflow again, its answer counts, not all that it emits: that holds the same values several times,
+    and would double with every level.
+    """
     whole: Any = outcome.outputs
     if path:
         found = at_path(whole, path)
         return None if found is MISSING else found
     if outcome.reply is not None:
         return outcome.reply
-    if len(whole) == 1:
-        (ports,) = whole.values()
-        return next(iter(ports.values())) if len(ports) == 1 else ports
-    return whole
+    answers = {name: _answer(ports) for name, ports in whole.items()}
+    return next(iter(answers.values())) if len(answers) == 1 else answers
+
+
+def _answer(ports: dict[str, Any]) -> Any:
+    if "response" in ports:
+        return ports["response"]
+    return next(iter(ports.values())) if len(ports) == 1 else ports
 
 
 def _summary(reference: str, outcome: Outcome) -> str:
@@ -229,10 +237,13 @@ def _summary(reference: str, outcome: Outcome) -> str:
 
 
 def _bounded(context: dict[str, Any], max_bytes: int) -> dict[str, Any]:
-    """The context with its oldest messages dropped until it is small enough; the last one always stays."""
+    """The context with its oldest messages dropped until it is small enough; of the last one the beginning stays."""
     messages = list(context["messages"])
     sizes = [len(json.dumps(part, ensure_ascii=False).encode()) for part in messages]
     while len(messages) > 1 and sum(sizes) > max_bytes:
         messages.pop(0)
         sizes.pop(0)
+    if sum(sizes) > max_bytes and isinstance(text := messages[0].get("content"), str):
+        kept = text.encode("utf-8", "replace")[: max(0, max_bytes)].decode("utf-8", "ignore")
+        messages[0] = messages[0] | {"content": kept}
     return context | {"messages": messages}
