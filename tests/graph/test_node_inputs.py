@@ -12,8 +12,9 @@ from stepwell.graph.entrypoint import graph_entrypoint
 from stepwell.graph.nodes import CORE_TYPES
 from stepwell.graph.ports import MISSING
 from stepwell.graph.registry import Registry
+from stepwell.graph.scheduling import start_of
 from stepwell.graph.validation import validate_graph
-from tests.graph.conftest import graph_of
+from tests.graph.conftest import graph_of, save
 from tests.graph.test_nodes_agents import MODEL, use
 from tests.graph.test_nodes_data import failure, one
 from tests.scripted_model_server import ScriptedServer
@@ -35,8 +36,9 @@ def names_in_code(implementation):
         if isinstance(part, ast.ClassDef) and part.decorator_list and part.name != implementation.__name__:
             continue
         for node in ast.walk(part):
-            if isinstance(node, ast.Attribute):
-                names.add(node.attr)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, (ast.Name, ast.Attribute)):
+                if getattr(node.value, "id", getattr(node.value, "attr", "")) in ("inputs", "_inputs", "ctx"):
+                    names.add(node.attr)
             elif isinstance(node, ast.Constant) and isinstance(node.value, str):
                 names.add(node.value)
             elif isinstance(node, ast.ImportFrom):
@@ -176,3 +178,29 @@ async def test_a_provider_that_is_silent_for_too_long_is_given_up(graphs):
         report = await graphs.graph(nodes, "m.llm_config>llm.llm_config")
     assert report.error["failed"][0]["error"]["code"] == "model_unavailable"
     assert report.duration_ms < 2_500
+
+
+async def test_what_a_file_operation_does_not_take_is_told(graphs):
+    (graphs.folder / "a.txt").write_text("text")
+    config = {"operation": "read_content", "path": "a.txt", "config": {"offset": 5, "limit": None}}
+    outputs = await one(graphs, "tools/file_ops_hub", config)
+    assert outputs["result"]["content"] == "text"
+    assert outputs["suggested_action"] == "offset in config changed nothing: read_content takes nothing"
+    outputs = await one(graphs, "tools/file_ops_hub", {"path": ".", "config": {"limit": 1, "allow_ignored": None}})
+    assert "suggested_action" not in outputs
+    assert warnings_of({"config": {"allow_ignored": False}}, "tools/file_ops_hub") == ["nodes[0].config.config"]
+    assert warnings_of({"config": {"allow_ignored": True}}, "tools/file_ops_hub") == []
+
+
+async def test_a_scheduled_task_gives_its_params_to_the_node_it_names(graphs):
+    save(graphs.folder, "later", {"in": "io/input_text", "other": ("t/pass", {"value": 1})})
+    task = {"action": "create_task", "workflow_id": "later", "run_at": "1s", "task_text": "hi"}
+    made = await one(graphs, "tools/schedule", task | {"params": {"value": 2}, "target_node_id": "other"})
+    start = start_of(made["data"])
+    report = await graphs.run("later", start["input"], nodes=start["nodes"])
+    assert report.output["outputs"]["other"] == {"out": 2}
+    assert report.output["outputs"]["in"]["text"] == "hi"
+    assert "both" in (await failure(graphs, "tools/schedule", task | {"params": {"a": 1}}))["message"]
+    assert "params" in (await failure(graphs, "tools/schedule", task | {"target_node_id": "other"}))["message"]
+    update = {"action": "update_task", "id": made["data"]["id"], "params": {}}
+    assert "params" in (await failure(graphs, "tools/schedule", update))["message"]

@@ -30,10 +30,11 @@ class Schedule:
         """Store a new task. It is due at `run_at`, or at the next time of its frequency.
 
         Raises:
-            InvalidArgument: no workflow, no time, or a time that has passed.
+            InvalidArgument: no workflow, no time, a time that has passed, or two inputs.
         """
         if not fields.get("workflow_id"):
             raise InvalidArgument("a task needs workflow_id: what is to run", argument="workflow_id")
+        _check_input(fields)
         task = _with_time(dict(fields), now)
         number = await self._kv.update_value(NUMBER, lambda last: last + 1, default=0)
         made = {"id": number, "status": "pending", "attempts": 0, "created_at": now.isoformat(), **task}
@@ -69,6 +70,7 @@ class Schedule:
 
         def change(task: Task) -> Task:
             merged = task | fields
+            _check_input(merged)
             timed = {"run_at", "frequency", "custom_cron", "timezone"} & set(fields)
             return _with_time(merged, now) if timed else merged
 
@@ -114,6 +116,24 @@ class Schedule:
                 outcome = await begin(task)
                 done.append(await self.change(task["id"], lambda known, outcome=outcome: _ended(known, outcome, now)))  # type: ignore[misc]
         return done
+
+
+def start_of(task: Task) -> dict[str, Any]:
+    """What a task's workflow is started with: its text, else its params; those are for one node where it names one."""
+    target, params = task.get("target_node_id"), task.get("params")
+    if target and params:
+        return {"input": task.get("task_text"), "nodes": {target: params}}
+    return {"input": task.get("task_text") or params}
+
+
+def _check_input(task: Task) -> None:
+    if task.get("target_node_id") and not task.get("params"):
+        raise InvalidArgument("target_node_id needs params: the values for that node", argument="target_node_id")
+    if task.get("task_text") and task.get("params") and not task.get("target_node_id"):
+        raise InvalidArgument(
+            "task_text and params are both the input of the run", argument="params",
+            hint="give one of them, or name the node that params are for in target_node_id",
+        )  # fmt: skip
 
 
 def _key(number: int) -> str:

@@ -101,7 +101,7 @@ def due(output: Output, run_them: bool) -> int:
     from datetime import UTC, datetime
 
     from stepwell.cli.place import Place
-    from stepwell.graph.scheduling import Schedule
+    from stepwell.graph.scheduling import Schedule, start_of
     from stepwell.project.loader import load_project
     from stepwell.runtime.host import Host
 
@@ -120,7 +120,7 @@ def due(output: Output, run_them: bool) -> int:
                 from stepwell.graph.entrypoint import PREFIX
                 from stepwell.graph.folder import WorkflowFolder
 
-                start = {"input": task.get("task_text") or task.get("params")}
+                start = start_of(task)
                 try:
                     key = WorkflowFolder(project.folder).get(task["workflow_id"]).key
                     report = await (await host.start(project, f"{PREFIX}{key}", input=start)).report()

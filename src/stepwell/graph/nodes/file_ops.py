@@ -27,6 +27,12 @@ BACKUPS = ".stepwell-backups"
 Switch = Annotated[bool, WORKFLOW_ONLY]
 
 READING = ("list_directory", "file_tree", "read_content", "read_info", "search", "diff", "validate")
+_TAKES = {
+    "list_directory": ("limit",), "file_tree": ("limit",), "search": ("pattern", "limit"),
+    "diff": ("destination", "content"), "write": ("content",), "edit": ("old", "new", "all"), "patch": ("edits",),
+    "copy": ("destination",), "move": ("destination",), "batch": ("operations",),
+}  # fmt: skip
+_TAKEN_BY_ALL = ("allow_sensitive", "allow_ignored")
 CHANGING = ("write", "edit", "patch", "copy", "move", "delete", "backup", "rollback", "batch")
 
 
@@ -81,6 +87,14 @@ class FileOpsHub:
         terminal: bool
         workspace_delta: dict[str, Any]
 
+    @staticmethod
+    def idle_inputs(config: dict[str, Any], wired: frozenset[str]) -> dict[str, str]:
+        """What of config changes nothing."""
+        own = config.get("config")
+        if not isinstance(own, dict) or own.get("allow_ignored") is not False:
+            return {}
+        return {"config": "allow_ignored hides nothing here: files that git ignores are files like the others"}
+
     async def run(self, inputs: Any, ctx: NodeContext) -> dict[str, Any]:
         enabled = [name for name in (*READING, *CHANGING) if getattr(inputs, f"allow_{name}")]
         disabled = [name for name in (*READING, *CHANGING) if name not in enabled]
@@ -105,6 +119,13 @@ class FileOpsHub:
                 "summary": f"{inputs.operation} was refused",
             }  # fmt: skip
         emitted |= {"result": result, "summary": f"{inputs.operation} {inputs.path}", "error": ""}
+        takes = (*_TAKES.get(inputs.operation, ()), *_TAKEN_BY_ALL)
+        unknown = [name for name, value in inputs.config.items() if value is not None and name not in takes]
+        if unknown:
+            told = ", ".join(takes[: -len(_TAKEN_BY_ALL)]) or "nothing"
+            emitted["suggested_action"] = (
+                f"{', '.join(unknown)[:200]} in config changed nothing: {inputs.operation} takes {told}"
+            )  # fmt: skip
         if work.receipts:
             emitted["mutation_receipt"] = work.receipts[-1]
             emitted["mutation_receipts"] = work.receipts
