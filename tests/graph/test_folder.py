@@ -73,3 +73,6 @@ def test_what_ran_when_a_run_was_cut_off_waits_again_once_it_is_resumed():
     assert [(record.status, record.attempts) for record in again.nodes] == [
         ("completed", 1), ("running", 2), ("waiting", 0)
     ]  # fmt: skip
+    # Where it did nothing but wait for a person, it goes on with the same attempt.
+    answered = [*events, event("run.waiting"), event("run.resumed"), event("node.started", node=ids["b"], input=None)]
+    assert [record.attempts for record in execution_of(running, answered, bytes).nodes] == [1, 1, 0]

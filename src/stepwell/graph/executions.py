@@ -94,6 +94,7 @@ def execution_of(run: Any, events: Iterable[Any], read_file: ReadFile) -> Execut
     """
     records: dict[str, NodeRecord] = {}
     workflow: tuple[str | None, str | None] = (None, None)
+    released = False
     for event in events:
         data = event.data
         if event.type == "graph.started":
@@ -106,8 +107,11 @@ def execution_of(run: Any, events: Iterable[Any], read_file: ReadFile) -> Execut
                 record = records.get(f"{prefix}{node_id}")
                 if record is not None and record.status == "waiting":
                     record.status = "ready"
+        elif event.type == "run.waiting":
+            released = True
         elif event.type == "run.resumed":
-            _put_back(records)
+            _put_back(records, released=released)
+            released = False
         elif event.type.startswith("node."):
             _apply(records, event.type.removeprefix("node."), event.at, data)
     if run.status in ENDED or run.interrupted:
@@ -168,9 +172,14 @@ def _apply(records: dict[str, NodeRecord], what: str, at: str, data: dict[str, A
             record.reason = "cancelled"
 
 
-def _put_back(records: dict[str, NodeRecord]) -> None:
-    """What was running when the run was cut off runs no more, and begins again when its turn comes."""
+def _put_back(records: dict[str, NodeRecord], *, released: bool) -> None:
+    """What was running when the run was cut off runs no more, and begins again when its turn comes.
+
+    A run that was `released`, because all it did was to wait for a person, goes on with the same attempt.
+    """
     for record in records.values():
+        if record.status == "running" and released:
+            record.attempts -= 1
         if record.status in ("running", "ready"):
             record.status = "waiting"
 

@@ -228,13 +228,17 @@ def _edge(
     }  # fmt: skip
 
 
+def _counted(report: Report) -> str:
+    return "1 error" if len(report.errors) == 1 else f"{len(report.errors)} errors; the first"
+
+
 def _store(sources: Sources, key: str, known: Stored | None, wanted: _Wanted) -> Answer:
     file = read_workflow(wanted.document)
     report = validate_file(file, sources.registry, workflow_names=sources.folder.names() | {key})
     if not report.valid:
         first = report.errors[0]
         raise ImportRefused(
-            "VALIDATION_FAILED", f"{len(report.errors)} errors; the first: {first.path}: {first.message}",
+            "VALIDATION_FAILED", f"{_counted(report)}: {first.path}: {first.message}",
             report=report,
             **({"node_ids": wanted.node_ids} if wanted.node_ids else {}),
         )  # fmt: skip
