@@ -13,14 +13,16 @@ from tests.unit.conftest import PROJECT_ID, Bench, project_of
 
 CANARY = "canary-51f2c7d09ab4-key"
 USAGE = {"input": 100, "output": 20, "reasoning": 5, "cache_read": 30}
-TYPES = ("openai", "openai-chat", "openai-compatible", "anthropic")
+TYPES = ("openai", "openai-chat", "openai-compatible", "anthropic", "google")
+TELLS_EARLY = ("anthropic", "google")
+"""Those that tell the tokens of the prompt at the start of a stream."""
 
 
 def providers_at(server: ScriptedServer, **more: Any) -> dict[str, Any]:
     """One provider of each type, named after it; `default` is openai-compatible."""
     made = {}
     for kind in TYPES:
-        url = server.url if kind == "anthropic" else f"{server.url}/v1"
+        url = server.url if kind in TELLS_EARLY else f"{server.url}/v1"
         made[kind] = {"type": kind, "model": "scripted", "base-url": url, "max-wait": 2, **more}
     return {**made, "default": made["openai-compatible"]}
 
@@ -78,7 +80,7 @@ def serve() -> Any:
 @pytest.fixture
 async def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[AgentBench]:
     """A host with its data in a folder of the test, and keys in the environment."""
-    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY"):
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
         monkeypatch.setenv(name, CANARY)
     async with Host(load_settings()) as host:
         made = AgentBench(host, tmp_path)

@@ -1,7 +1,7 @@
-"""A model server for tests: real HTTP on loopback, the wire formats of OpenAI and Anthropic, scripted answers.
+"""A model server for tests: real HTTP on loopback, the wire formats of OpenAI, Anthropic and Google, scripted answers.
 
-Speaks Chat Completions (`…/chat/completions`), Responses (`…/responses`) and Anthropic Messages (`…/messages`), streamed
-and not. Every request takes the next step of the script, the last one again and again. A step is a dictionary:
+Speaks Chat Completions (`…/chat/completions`), Responses (`…/responses`), Anthropic Messages (`…/messages`) and Gemini
+(`…:generateContent`, `…:streamGenerateContent?alt=sse`), streamed and not. Every request takes the next step of the script, the last one again and again. A step is a dictionary:
 
     text        the answer, in chunks of 8 characters; `{last}` is the last message's text
     tool_calls  [{"name", "arguments": a dict, or text as it is}]
@@ -46,7 +46,7 @@ class ScriptedServer:
         class Handler(_Handler):
             server_state = outer
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = _Server(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
@@ -75,6 +75,13 @@ class ScriptedServer:
             return step
 
 
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that was killed is nothing to print; anything else is."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_state: ScriptedServer
@@ -95,7 +102,7 @@ class _Handler(BaseHTTPRequestHandler):
         make = next(make for end, make in _FORMATS.items() if self.path.endswith(end))
         whole, events = make(step, body)
         try:
-            if body.get("stream"):
+            if body.get("stream") or ":stream" in self.path:
                 self._stream([tuple(event) for event in step.get("events", events)], step)
             else:
                 self._whole(whole)
@@ -127,9 +134,9 @@ class _Handler(BaseHTTPRequestHandler):
                 if fault == "truncate":
                     break
                 if fault == "hang":
-                    while True:  # a comment line now and then finds out whether the client is still there
-                        self._chunk(": waiting\n\n")
-                        time.sleep(0.05)
+                    if not self.connection.recv(1):  # a client that still waits sends nothing
+                        raise ConnectionResetError
+                    raise AssertionError("the client sent something in the middle of an answer")
                 self._chunk((f"event: {name}\n" if name else "") + "data: {this is no JSON\n\n")
             text = data if isinstance(data, str) else json.dumps(data)
             self._chunk((f"event: {name}\n" if name else "") + f"data: {text}\n\n")
@@ -143,10 +150,11 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 def _last_text(body: Json) -> str:
-    given = (body.get("messages") or body.get("input") or [{}])[-1]
-    content = given.get("content", given.get("output", ""))
+    given = (body.get("messages") or body.get("input") or body.get("contents") or [{}])[-1]
+    content = given.get("content", given.get("output", given.get("parts", "")))
     if isinstance(content, list):
-        content = " ".join(str(part.get("text", part.get("content", ""))) for part in content)
+        said = [part.get("text", part.get("content", part.get("functionResponse", ""))) for part in content]
+        content = " ".join(str(part) for part in said)
     return str(content)
 
 
@@ -270,11 +278,49 @@ def _anthropic(step: Json, body: Json) -> tuple[Any, list[tuple[str | None, Any]
     return whole, [(event["type"], event) for event in events]
 
 
+def _google(step: Json, body: Json) -> tuple[Any, list[tuple[str | None, Any]]]:
+    usage = step.get("usage", {"input": 5, "output": 2})
+    reasoning = usage.get("reasoning", 0) if usage else 0
+
+    def told(written: int, thought: int) -> Json:
+        # Thoughts are not among the candidates' tokens, what was cached is among the prompt's; every event has the
+        # figures so far: who adds them up counts several times.
+        if not usage:
+            return {}
+        return {"usageMetadata": {
+            "promptTokenCount": usage["input"], "cachedContentTokenCount": usage.get("cache_read", 0),
+            "candidatesTokenCount": written, "thoughtsTokenCount": thought,
+            "totalTokenCount": usage["input"] + written + thought,
+        }}  # fmt: skip
+
+    parts: list[Json] = [{"text": part} for part in _parts(step["text"])]
+    if step.get("reasoning"):
+        parts.insert(0, {"text": step["reasoning"], "thought": True})
+        if len(parts) > 1:
+            parts[1]["thoughtSignature"] = _SIGNED
+    for call_id, name, arguments in _calls(step, "fc"):
+        made = json.loads(arguments) if arguments.startswith("{") else {}
+        parts.append({"functionCall": {"id": call_id, "name": name, "args": made}})
+    head = {"responseId": "resp_1", "modelVersion": "scripted"}
+
+    def candidate(given: list[Json], **more: str) -> Json:
+        return head | {"candidates": [{"index": 0, "content": {"role": "model", "parts": given}, **more}]}
+
+    final = told(usage["output"] - reasoning if usage else 0, reasoning)
+    whole = candidate(parts, finishReason="STOP") | final
+    events = [candidate([part]) | told(1, 0) for part in [{"text": ""}, *parts]]
+    events += [candidate([{"text": ""}], finishReason="STOP") | final] * step.get("repeat", 1)
+    return whole, [(None, event) for event in events]
+
+
+_SIGNED = "c2lnbmVkLWJ5LXRoZS1zZXJ2ZXI="  # "signed-by-the-server", which Google sends as bytes
 _FORMATS = {
     "/chat/completions": _chat,
     "/responses": _responses,
     "/messages": _anthropic,
     "/messages?beta=true": _anthropic,
+    ":generateContent": _google,
+    ":streamGenerateContent?alt=sse": _google,
 }
 
 

@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from stepwell import Context, workflow
 from stepwell.errors import ModelRefused
-from tests.agents import CANARY, TYPES, USAGE, providers_at
+from tests.agents import CANARY, TELLS_EARLY, TYPES, USAGE, providers_at
 
 REPORTED = {"input_tokens": 100, "output_tokens": 20, "reasoning_tokens": 5, "cached_input_tokens": 30}
 
@@ -90,7 +90,7 @@ async def test_a_stream_that_breaks_is_an_error_and_is_reported_once_as_partial(
     assert seen
     (counted,) = reports(bench)
     assert counted["partial"] is True
-    assert counted["input_tokens"] == (100 if kind == "anthropic" else 0)
+    assert counted["input_tokens"] == (100 if kind in TELLS_EARLY else 0)
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -108,7 +108,7 @@ async def test_a_consumer_that_stops_early_closes_the_connection_and_is_counted(
     report = await bench.run(main)
     assert report.output == "one two "
     (counted,) = reports(bench)
-    assert (counted["partial"], counted["input_tokens"]) == (True, 100 if kind == "anthropic" else 0)
+    assert (counted["partial"], counted["input_tokens"]) == (True, 100 if kind in TELLS_EARLY else 0)
     assert bench.of("node.completed")[0]["output"]["finish"] == "stopped"
     await _until(lambda: server.gone == 1)
 
@@ -210,9 +210,9 @@ async def test_fifty_calls_at_once_leave_exact_totals(bench, serve):
     async def main(data: dict, ctx: Context) -> int:
         async def one(number: int) -> None:
             if number % 2:
-                await ctx.llm(TYPES[number % 4]).chat("hi")
+                await ctx.llm(TYPES[number % 5]).chat("hi")
             else:
-                assert [text async for text in ctx.llm(TYPES[number % 4]).stream("hi")] == ["ok"]
+                assert [text async for text in ctx.llm(TYPES[number % 5]).stream("hi")] == ["ok"]
 
         await asyncio.gather(*(one(number) for number in range(50)))
         return ctx.token_usage.total["calls"]
@@ -267,22 +267,25 @@ async def test_an_output_that_never_fits_is_an_error_and_text_in_a_fence_is_take
     assert report.tokens["calls"] == 3
 
 
-async def test_signed_reasoning_goes_back_to_its_provider_and_to_no_other(bench, serve):
+@pytest.mark.parametrize(
+    ("kind", "signed"), [("anthropic", "signed-by-the-server"), ("google", "c2lnbmVkLWJ5LXRoZS1zZXJ2ZXI=")]
+)
+async def test_signed_reasoning_goes_back_to_its_provider_and_to_no_other(bench, serve, kind, signed):
     server = serve({"reasoning": "let me see", "text": "Four.", "usage": USAGE})
     bench.providers = providers_at(server)
 
     @workflow
     async def main(data: dict, ctx: Context) -> list:
-        answer = await ctx.llm("anthropic").chat("2+2?")
+        answer = await ctx.llm(kind).chat("2+2?")
         assert answer.reasoning == "let me see"
         following = [{"role": "user", "content": "2+2?"}, answer.message, {"role": "user", "content": "sure?"}]
-        await ctx.llm("anthropic").chat(following)
+        await ctx.llm(kind).chat(following)
         await ctx.llm("openai-chat").chat(following)
         return following
 
     assert (await bench.run(main)).status == "completed"
-    assert "signed-by-the-server" in str(server.requests[1]["body"])
-    assert "signed-by-the-server" not in str(server.requests[2]["body"])
+    assert signed in str(server.requests[1]["body"])
+    assert signed not in str(server.requests[2]["body"])
     assert "Four." in str(server.requests[2]["body"])
 
 

@@ -1,7 +1,6 @@
 """One call of a model: its attempts, its answer, and exactly one usage report for every answer that began."""
 
 import asyncio
-import contextlib
 import random
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -115,11 +114,8 @@ class Connection:
                 async with model_request_stream(
                     prepared.model, prepared.messages, model_settings=prepared.settings,
                     model_request_parameters=prepared.parameters,
-                ) as opened, _closing_on(stop, opened):  # fmt: skip
-                    async for piece in _pieces(opened):
-                        on_piece(piece)
-                        if stop.is_set():
-                            break
+                ) as opened:  # fmt: skip
+                    await _hand_over(opened, on_piece, stop)
             except Exception:
                 # A connection that we closed ourselves fails in as many ways as there are vendors.
                 if opened is None or not stop.is_set():
@@ -195,22 +191,26 @@ class _Prepared(NamedTuple):
     parameters: "ModelRequestParameters"
 
 
-@contextlib.asynccontextmanager
-async def _closing_on(stop: asyncio.Event, opened: "StreamedResponse") -> AsyncIterator[None]:
-    """Close the connection as soon as `stop` is set, also while nothing comes."""
+async def _hand_over(opened: "StreamedResponse", on_piece: Callable[[Piece], None], stop: asyncio.Event) -> None:
+    """Hand over the pieces until the end, or until `stop` is set, also while nothing comes.
 
-    async def watch() -> None:
-        await stop.wait()
-        with contextlib.suppress(NotImplementedError):  # an offline model has no connection
-            await opened.cancel()
+    Reading is a task of its own that is cancelled where it waits for the network: so every vendor's layers close from
+    within. To leave the loop, or to close what is being read, keeps the connection open with some of them.
+    """
 
-    watcher = asyncio.create_task(watch())
+    async def read() -> None:
+        async for piece in _pieces(opened):
+            on_piece(piece)
+
+    reading, stopping = asyncio.create_task(read()), asyncio.create_task(stop.wait())
     try:
-        yield
+        await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        if not stop.is_set():
-            watcher.cancel()
-        await asyncio.wait({watcher})
+        stopping.cancel()
+        reading.cancel()
+        await asyncio.wait({reading, stopping})
+    if not reading.cancelled():
+        reading.result()
 
 
 async def _pieces(opened: "StreamedResponse") -> AsyncIterator[Piece]:
