@@ -1,0 +1,93 @@
+"""`stepwell chat` with an agent whose model is asked over HTTP: attachments and `/compact`."""
+
+import base64
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.chat.test_chat import MANIFEST, events, lines, stored
+from tests.scripted_model_server import ScriptedServer
+
+PROJECT = """
+from stepwell import Context, Conversation, Entrypoint, Executor, TokenUsage, message_of, parse_conversation_input, workflow
+
+@workflow
+async def answer(args: list, ctx: Context) -> dict:
+    message = await message_of(parse_conversation_input(args), ctx.files)
+    return {"text": (await ctx.agent().run([message])).text}
+
+executor = Executor(
+    project_type="conversation", conversation=Conversation(attachments=["images", "files"]),
+    entrypoints=[Entrypoint("main", answer, create_input=lambda args: list(args), token_usage=TokenUsage(enabled=True))],
+)
+"""
+PROVIDER = """
+[tool.stepwell.providers.default]
+type = "openai-compatible"
+model = "scripted"
+base-url = "URL/v1"
+"""
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+USAGE = {"input": 10, "output": 2}
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    script = [
+        {"when": "You compact conversations", "text": "They talked about a note.", "usage": USAGE},
+        {"text": "I see.", "usage": USAGE},
+    ]
+    with ScriptedServer(script) as made:
+        yield made
+
+
+@pytest.fixture
+def folder(tmp_path: Path, server: ScriptedServer) -> Path:
+    made = tmp_path / "talk"
+    made.mkdir()
+    (made / "talk.py").write_text(PROJECT)
+    (made / "pyproject.toml").write_text(MANIFEST + PROVIDER.replace("URL", server.url))
+    (made / "note.txt").write_text("the secret word is heron")
+    (made / "dot.png").write_bytes(PICTURE)
+    return made
+
+
+def test_attachments_reach_the_model_and_a_summary_takes_the_place_of_what_was_said(
+    folder: Path, server: ScriptedServer
+):
+    typed = "read @note.txt\n/attach dot.png\nwhat is this?\n/compact\ngo on\n"
+    shown = events(lines(folder, typed, "--conversation-id", "c1", "--json"))
+    assert [event for event in shown if event["type"] == "chat.error"] == []
+    asked = [json.dumps(request["body"]) for request in server.requests]
+    assert len(asked) == 4
+
+    # What was attached reaches the model whole; the run's input and the conversation hold a reference to it.
+    assert "the secret word is heron" in asked[0]
+    assert base64.b64encode(PICTURE).decode() in asked[1]
+    inputs = [event["input"] for event in shown if event["type"] == "run.started" and event["entrypoint"] == "main"]
+    (file,), (image,) = [
+        [word for word in given if word.partition("=")[2].startswith("artifact://") or word.startswith("artifact://")]
+        for given in inputs[:2]
+    ]
+    assert file != image
+    kept = json.dumps(inputs) + json.dumps(stored(folder, "c1"))
+    assert "heron" not in kept
+    assert base64.b64encode(PICTURE).decode() not in kept
+
+    # `/compact` shows how it goes, is counted, and the model reads the summary from then on.
+    states = [event.get("state") for event in shown if event["type"] == "chat.compact"]
+    assert states == ["running", "completed"]
+    (ended,) = [
+        event["report"]
+        for event in shown
+        if event["type"] == "chat.ended" and event["report"]["entrypoint"] == "compact"
+    ]
+    assert (ended["status"], ended["tokens"]["total"]) == ("completed", 12)
+    assert "(attached note.txt)" in asked[2]
+    assert "They talked about a note." in asked[3]
+    assert "heron" not in asked[3]
+    assert stored(folder, "c1") == ["read @note.txt", "I see.", "what is this?", "I see.", "go on", "I see."]
