@@ -497,6 +497,16 @@ def test_windows_know_their_limits():
     assert read_window(raw, max_bytes=2_000_000).warning.startswith("max_bytes was cut")
     lines = read_window(b"a\r\nb\rc\x0bd\ne", start_line=2, max_lines=2)
     assert (lines.content, lines.truncated) == ("b\rc\x0bd\n", True)
+    assert read_window(b"a\xff\nb", start_line=1, max_lines=1)[:4] == ("a\\xff\n", 3, 4, True)
+    long = read_window("é💥z\nb".encode(), start_line=1, max_bytes=5)
+    assert (long.content, long.truncated, long.warning) == (
+        "é", True, "the line is longer than max_bytes: go on at start_byte 2"
+    )  # fmt: skip
+    few = read_window(b"ab\ncd\nef\n", start_line=2, max_bytes=5)
+    assert (few.content, few.truncated) == ("cd\n", True)
+    assert few.warning == "the lines did not all fit into max_bytes: go on at start_line 3"
+    assert read_window(b"a\nb\n", start_line=2)[:4] == ("b\n", 2, 4, False)
+    assert read_window(b"a\n", start_line=5)[:4] == ("", 0, 2, False)
     for wrong in ({"start_byte": -1}, {"max_bytes": 0}, {"max_lines": 0}, {"start_line": 0},
                   {"start_line": 1, "start_byte": 4}):  # fmt: skip
         with pytest.raises(InvalidArgument):

@@ -9,6 +9,7 @@ import json
 import os
 import re
 import stat
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ MAX_LINES = 100_000
 SNAPSHOT_TYPE = "application/vnd.stepwell.snapshot+json"
 MAX_SNAPSHOT_FILES = 2_000
 MAX_SNAPSHOT_BYTES = 64 * 1024 * 1024
-_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
+_LINE = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _LEFT_OUT = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__", ".venv", ".mypy_cache", ".ruff_cache"})
 
 
@@ -115,23 +116,27 @@ def _border(raw: bytes, position: int) -> int:
 
 
 def _lines(raw: bytes, start: int, count: int | None, max_bytes: int) -> Window:
-    lines = _LINE.findall(raw.decode("utf-8", "backslashreplace"))
-    wanted = lines[start - 1 : start - 1 + min(count or MAX_LINES, MAX_LINES)]
-    kept: list[str] = []
-    size = 0
-    for line in wanted:
-        size += len(line.encode())
-        if kept and size > max_bytes:
+    """Lines are taken one by one, as bytes: a file of millions of them is never in memory as so many texts."""
+    limit = min(count or MAX_LINES, MAX_LINES)
+    begin = end = -1
+    kept = 0
+    warning, truncated = None, False
+    for line in islice(_LINE.finditer(raw), start - 1, None):
+        begin = line.start() if begin < 0 else begin
+        if kept == limit:
+            truncated = True
             break
-        kept.append(line)
-    content, warning = "".join(kept), None
-    truncated = start - 1 + len(kept) < len(lines)
-    if len(kept) < len(wanted):
-        warning = f"{len(wanted) - len(kept)} lines did not fit into max_bytes: go on at start_line {start + len(kept)}"
-    if len(content.encode()) > max_bytes:
-        content = content.encode()[:max_bytes].decode("utf-8", "ignore")
-        truncated, warning = True, "the line is longer than max_bytes: read it with start_byte"
-    return Window(content, len(content.encode()), len(raw), truncated, None, warning)
+        if line.end() - begin > max_bytes:
+            truncated = True
+            if kept:
+                warning = f"the lines did not all fit into max_bytes: go on at start_line {start + kept}"
+            else:
+                end = _border(raw, begin + max_bytes)
+                warning = f"the line is longer than max_bytes: go on at start_byte {end}"
+            break
+        end, kept = line.end(), kept + 1
+    window = raw[begin:end] if end > begin else b""
+    return Window(window.decode("utf-8", "backslashreplace"), len(window), len(raw), truncated, None, warning)
 
 
 def _binary_warning(raw: bytes) -> str | None:
