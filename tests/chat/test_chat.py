@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from tests.tools.test_commands import expire
+
 PROJECT = """
 from pathlib import Path
 import asyncio
@@ -153,9 +155,13 @@ def test_a_tool_waits_and_is_answered_by_a_later_chat(folder: Path):
     first = lines(folder, "erase a\n", "--conversation-id", "c1")
     assert first.returncode == 7
     assert not (folder / "erased").exists()
-    lines(folder, "/approve\n", "--conversation-id", "c1")
+    assert lines(folder, "/approve\nerase b\n", "--conversation-id", "c1").returncode == 7
     assert (folder / "erased").read_text() == "a\n"
-    assert stored(folder, "c1") == ["erase a", "erased a"]
+    assert stored(folder, "c1") == ["erase a", "erased a", "erase b"]
+    expire(folder.parent / "home")
+    late = lines(folder, "erase c\n", "--conversation-id", "c1", timeout=30)
+    assert "the call of erase was denied: nobody answered in time" in late.stderr
+    assert 'waiting for approval of erase {"name": "c"}' in late.stderr
 
 
 def test_what_waits_survives_a_killed_chat_in_order(folder: Path):

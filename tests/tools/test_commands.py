@@ -1,5 +1,6 @@
 """`stepwell tools`, `approvals` and `usage` print what their schemas say, and keep what was set and counted."""
 
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -75,10 +76,38 @@ def test_tools_and_approvals_fit_their_schemas(ready: Cli) -> None:
     answered = ready("approvals", "deny", request["id"], "--no-resume", "--reason", "no", "--json")
     assert misfits(SCHEMAS["approval"], answered.json) == []
     assert ready("runs", "show", request["run_id"], "--json").json["status"] == "waiting_input"
+    assert "it was answered: `stepwell runs resume" in ready("runs", "show", request["run_id"]).out
     assert ready("runs", "resume", request["run_id"], "--json").json["error"]["code"] == "tool_denied"
     assert ready("approvals", "list", "--json").json["items"] == []
     assert ready("approvals", "list", "--status", "denied", "--json").json["items"][0]["reason"] == "no"
     assert ready("approvals", "approve", "nothing", "--json").error["code"] == "approval_not_found"
+
+
+def expire(home: Path) -> None:
+    """Let the time of every request for approval be over."""
+    (journal,) = (home / "journal").glob("*.sqlite")
+    with sqlite3.connect(journal) as database:
+        database.execute("UPDATE approval SET expires_at = 1 WHERE status = 'pending'")
+    database.close()
+
+
+def test_a_request_that_nobody_answered_in_time_says_how_to_go_on(ready: Cli, tmp_path: Path) -> None:
+    (request,) = ready("approvals", "list", "--json").json["items"]
+    run_id = request["run_id"]
+    assert f"it waits for a person: `stepwell approvals list --run {run_id}`" in ready("runs", "show", run_id).out
+    expire(tmp_path / "home")
+    said = f"nobody answered in time: `stepwell runs resume {run_id}` goes on as after a denial"
+    listed = ready("approvals", "list")
+    assert (listed.out, said in listed.err) == ("", True)
+    shown = ready("approvals", "show", request["id"]).out
+    assert ("remove, expired" in shown, said in shown) == (True, True)
+    assert said in ready("runs", "show", run_id).out
+    late = ready("approvals", "approve", request["id"], "--json")
+    assert (late.code, late.error["code"], late.error["hint"]) == (4, "approval_conflict", said)
+    resumed = ready("runs", "resume", run_id, "--json").json
+    assert (resumed["status"], resumed["error"]["reason"]) == ("failed", "nobody answered in time")
+    assert said not in ready("approvals", "list").err
+    assert said not in ready("approvals", "show", request["id"]).out
 
 
 def test_doctor_says_what_a_provider_is_missing(cli: Cli, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811

@@ -41,6 +41,13 @@ class Approval(NamedTuple):
         """The request as JSON."""
         return self._asdict()
 
+    @property
+    def overdue(self) -> str | None:
+        """What to do about a request whose time is over and whose run does not know it yet; None for all others."""
+        if self.status != "expired" or self.answered_at is not None:
+            return None
+        return f"nobody answered in time: `stepwell runs resume {self.run_id}` goes on as after a denial"
+
 
 class Approvals:
     """The requests of one project, and the modes of its tools."""
@@ -155,7 +162,9 @@ class Approvals:
                 "approved": "was approved already", "denied": "was denied already", "expired": "has expired",
                 "withdrawn": "was withdrawn by its run",
             }[shown.status]  # fmt: skip
-            raise ApprovalConflict(f"the request {request_id} {what}", status=shown.status, run_id=shown.run_id)
+            raise ApprovalConflict(
+                f"the request {request_id} {what}", hint=shown.overdue, status=shown.status, run_id=shown.run_id
+            )
         run = self._host.runs(self._project_id).row(shown.run_id)
         if run.status in ENDED:
             raise ApprovalConflict(f"the run of the request {request_id} has ended: {run.status}", run_id=run.id)

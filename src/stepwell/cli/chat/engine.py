@@ -303,11 +303,11 @@ class Chat:
             )  # fmt: skip
 
     async def _until_answered(self, run_id: str) -> Report:
-        """Wait for a run that was released: for an answer given here, or for one from elsewhere."""
+        """Wait for a run that was released: for an answer, given here or elsewhere, or until it is too late for one."""
         self._handle = None
         self._changed.set()
         self.front.news("waiting", "", run_id=run_id)
-        runs = self.host.runs(self.project_id)
+        runs, approvals = self.host.runs(self.project_id), self.host.approvals(self.project_id)
         while True:
             if self._resumed is not None:
                 self._handle, self._resumed = self._resumed, None
@@ -317,6 +317,11 @@ class Chat:
                 async for event in runs.events(run_id, after=self._seq, follow=row.status not in ENDED):
                     self._on_event(event)
                 return runs.get(run_id)
+            if not self._answering and not approvals.list(run_id=run_id, status="pending", limit=1)[0]:
+                # Answered or expired, and nobody has gone on with it: unless somebody else begins to just now.
+                with contextlib.suppress(RunStateConflict):
+                    self._resumed = await self.host.resume(self.project, run_id, on_event=self._on_event)
+                    continue
             await asyncio.sleep(POLL_SECONDS)
 
     async def _adopt(self, run_id: str) -> None:

@@ -34,15 +34,19 @@ def list_(output: Output, status: str, run_id: str | None, limit: int, cursor: s
 
     async def read(found: "Approvals") -> "Any":
         wanted = None if status == "all" else status
-        return found.list(run_id=run_id, status=wanted, limit=limit, cursor=cursor)
+        page = found.list(run_id=run_id, status=wanted, limit=limit, cursor=cursor)
+        return page, found.list(run_id=run_id, status="expired", limit=limit)[0]
 
-    items, following = with_approvals(Place(output), read)
+    (items, following), expired = with_approvals(Place(output), read)
     output.items(
         [request.to_dict() for request in items],
         [("request", lambda r: r["id"]), ("tool", lambda r: r["tool"]), ("arguments", lambda r: r["arguments"]),
          ("status", lambda r: r["status"]), ("asked", lambda r: r["created_at"][:19]), ("run", lambda r: r["run_id"])],
         next_cursor=following, empty="nothing waits for approval",
     )  # fmt: skip
+    for request in expired:
+        if request.overdue is not None:
+            output.talk(f"{request.id} ({request.tool}): {request.overdue}")
 
 
 @approvals.command("show")
@@ -55,7 +59,8 @@ def show(output: Output, request_id: str) -> None:
     async def read(found: "Approvals") -> "Any":
         return found.get(request_id)
 
-    shown = with_approvals(Place(output), read).to_dict()
+    request = with_approvals(Place(output), read)
+    shown = request.to_dict()
 
     def text() -> str:
         lines = [f"request {request_id}: {shown['tool']}, {shown['status']}"]
@@ -63,7 +68,7 @@ def show(output: Output, request_id: str) -> None:
         for name in names:
             if shown[name] is not None:
                 lines.append(f"  {name}: {shown[name] if isinstance(shown[name], str) else dumps(shown[name])}")
-        return "\n".join(lines)
+        return "\n".join([*lines, f"  {request.overdue}"] if request.overdue is not None else lines)
 
     output.data(shown, text)
 

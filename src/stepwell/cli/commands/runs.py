@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
     from typing import Any
 
+    from stepwell.runtime.approvals import Approvals
     from stepwell.runtime.runs import Runs
 
 
@@ -87,7 +88,7 @@ def show(output: Output, run_id: str) -> None:
         names = ("status", "entrypoint", "conversation_id", "started_at", "ended_at", "duration_ms", "tokens", "nodes")
         lines = [f"run {report.run_id}"] + [f"  {name}: {shown[name]}" for name in names if shown[name] is not None]
         if report.status == "waiting_input":
-            lines.append(f"  it waits for a person: `stepwell approvals list --run {run_id}`")
+            lines.append(f"  {_waiting_for(output, run_id)}")
         if report.interrupted:
             lines.append(f"  its process is gone: `stepwell runs resume {run_id}` continues it")
         if report.error is not None:
@@ -97,6 +98,21 @@ def show(output: Output, run_id: str) -> None:
         return "\n".join(lines)
 
     output.data(shown, text)
+
+
+def _waiting_for(output: Output, run_id: str) -> str:
+    """What a run that waits for a person needs now."""
+    from stepwell.cli.commands.tools import with_approvals
+
+    async def read(found: "Approvals") -> "Any":
+        return [found.list(run_id=run_id, status=status, limit=1)[0] for status in ("pending", "expired")]
+
+    pending, expired = with_approvals(Place(output), read)
+    if pending:
+        return f"it waits for a person: `stepwell approvals list --run {run_id}`"
+    if expired and expired[0].overdue is not None:
+        return str(expired[0].overdue)
+    return f"it was answered: `stepwell runs resume {run_id}` goes on"
 
 
 @runs.command("events")
