@@ -101,6 +101,22 @@ def test_an_export_of_another_editor_is_taken_as_it_is(tools, graphs):
     )
 
 
+def test_what_an_editor_noted_stays_when_a_workflow_is_imported_again(tools, graphs):
+    tools.call("import_workflow", REQUEST)
+    path = graphs.folder / "workflows/demo-flow/workflow.json"
+    document = json.loads(path.read_text())
+    document["definition"]["notes"] = [{"text": "mind the gap"}]
+    document["definition"]["nodes"][0] |= {"color": "red", "position": {"x": -7, "y": 5.5}}
+    path.write_text(json.dumps(document))
+    assert tools.call("import_workflow", REQUEST)["outcome"] == "unchanged"
+    nodes = [NODES[0] | {"config": {"text": "b"}}, *NODES[1:]]
+    assert tools.call("import_workflow", REQUEST | {"nodes": nodes})["outcome"] == "updated"
+    definition = json.loads(path.read_text())["definition"]
+    assert definition["notes"] == [{"text": "mind the gap"}]
+    first = definition["nodes"][0]
+    assert (first["color"], first["position"], first["config"]) == ("red", {"x": -7, "y": 5.5}, {"text": "b"})
+
+
 def test_two_keys_never_share_an_id(tools):
     definition = {"nodes": [{"nodeId": node_id("a"), "nodeType": "utils/preview", "name": "a"}], "edges": []}
     content = json.dumps({"name": "Export", "workflowId": node_id("export").upper(), "definition": definition})
@@ -220,6 +236,23 @@ def test_twenty_imports_at_once_leave_one_valid_file(tools, graphs, types):
     data = json.loads((graphs.folder / "workflows/demo-flow/workflow.json").read_text())
     assert data["name"] in ("Demo 0", "Demo 1")
     assert files_of(graphs.folder) == ["workflows/demo-flow/workflow.json"]  # no lock is in git's way
+
+
+def test_one_export_under_twenty_keys_at_once_gets_twenty_ids(tools, graphs, types):
+    definition = {"nodes": [{"nodeId": node_id("a"), "nodeType": "utils/preview", "name": "a"}], "edges": []}
+    content = json.dumps({"name": "Export", "workflowId": node_id("export"), "definition": definition})
+    ids = []
+
+    def one(number: int) -> None:
+        own = WorkflowTools(Sources(WorkflowFolder(graphs.folder), types), graphs.host.files)
+        ids.append(own.call("import_workflow", {"workflow_key": f"k{number}", "content": content})["workflow_id"])
+
+    threads = [threading.Thread(target=one, args=(number,)) for number in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(ids)) == 20
 
 
 def test_names_that_give_orders_are_data(tools):

@@ -160,13 +160,15 @@ class WorkflowFolder:
             self._seen[key] = _Seen(stamp, stored)
         return stored
 
-    def locked(self, key: str) -> "KeyLock":
-        """`with folder.locked(key):` nobody else imports this workflow meanwhile, in any process."""
-        check_workflow_key(key)
-        return KeyLock(self.root, key)
+    def locked(self) -> "FolderLock":
+        """`with folder.locked():` nobody else imports a workflow meanwhile, in any process.
+
+        One lock for all keys: two keys must not get the same id either.
+        """
+        return FolderLock(self.root)
 
     def write(self, key: str, document: dict[str, Any]) -> Path:
-        """Replace a workflow's file as a whole. Hold `locked(key)` where it depends on what was there.
+        """Replace a workflow's file as a whole. Hold `locked()` where it depends on what was there.
 
         Raises:
             StorageUnavailable: the folder cannot be written; the old file is as it was.
@@ -229,15 +231,14 @@ def _replace(path: Path, raw: bytes, folder: int | None) -> None:
         raise
 
 
-class KeyLock:
-    """The right to change one workflow of a folder.
+class FolderLock:
+    """The right to change the workflows of a folder.
 
     The lock file lies with the user's own data, not in the project: there it would be in the way of version control.
     """
 
-    def __init__(self, root: Path, key: str) -> None:
+    def __init__(self, root: Path) -> None:
         self._root = root
-        self._key = key
 
     def __enter__(self) -> None:
         from stepwell.settings import load_settings
@@ -249,8 +250,8 @@ class KeyLock:
         except OSError as error:
             raise StorageUnavailable(f"{folder} cannot be written: {error.strerror}") from None
         self._locks = LockFile.at(str(folder / "imports.lock"))
-        place = offset_of(f"{os.path.realpath(self._root)}\0{self._key}")
-        self._ticket = self._locks.acquire(place, LOCK_SECONDS, f"the workflow {self._key}")
+        place = offset_of(os.path.realpath(self._root))
+        self._ticket = self._locks.acquire(place, LOCK_SECONDS, f"the folder {self._root}")
 
     def __exit__(self, *_: object) -> None:
         self._locks.release(self._ticket)

@@ -24,6 +24,8 @@ from stepwell.identifiers import iso_time, now_micros
 
 STRUCTURED = ("name", "description", "nodes", "edges")
 MAX_DESCRIPTION_CHARS = 4_000
+_PARTS = ("nodes", "edges")
+_SET = ("nodeId", "nodeType", "name", "position", "config", "inputs", "outputs")
 _CONTROL = frozenset(map(chr, (*range(0x20), 0x7F)))
 
 Answer = dict[str, Any]
@@ -50,7 +52,8 @@ def import_workflow(sources: Sources, arguments: dict[str, Any]) -> Answer:
     """Create or change a workflow of the project; every failure is an answer with an `error_code`.
 
     The same content again is `unchanged`; other content under the same key keeps the workflow's id, and nodes of the
-    same key keep theirs. Two imports of one key take turns; nothing is written where anything is wrong.
+    same key keep theirs, and what an editor noted of them. Imports into one project take turns; nothing is written
+    where anything is wrong.
 
     Args:
         arguments: `workflow_key` and either `content`, or `name`, `description`, `nodes` and `edges`.
@@ -79,7 +82,7 @@ def _import(sources: Sources, arguments: dict[str, Any]) -> Answer:
     parsed = _parsed(content) if content else None
     if parsed is None:
         _check_structured(arguments)
-    with sources.folder.locked(key):
+    with sources.folder.locked():
         known = sources.folder.find(key)
         if parsed is None:
             return _store(sources, key, known, _from_parts(key, arguments, known))
@@ -142,11 +145,10 @@ def _from_content(document: dict[str, Any], known: Stored | None, sources: Sourc
 def _from_parts(key: str, arguments: dict[str, Any], known: Stored | None) -> _Wanted:
     workflow_id = (known.id if known is not None else None) or str(uuid.uuid4())
     home = uuid.UUID(workflow_id)
-    before = {}
-    if known is not None and known.file is not None:
-        definition = known.file.data.get("definition")
-        listed = definition.get("nodes") if isinstance(definition, dict) else None
-        before = {node.get("nodeId"): node for node in listed or () if isinstance(node, dict)}
+    stored = known.file.data.get("definition") if known is not None and known.file is not None else None
+    kept = {field: value for field, value in stored.items() if field not in _PARTS} if isinstance(stored, dict) else {}
+    listed = stored.get("nodes") if isinstance(stored, dict) else None
+    before = {n["nodeId"]: n for n in listed or () if isinstance(n, dict) and isinstance(n.get("nodeId"), str)}
     ids: dict[str, str] = {}
     nodes: list[dict[str, Any]] = []
     for number, raw in enumerate(_objects(arguments["nodes"], "nodes")):
@@ -163,7 +165,8 @@ def _from_parts(key: str, arguments: dict[str, Any], known: Stored | None) -> _W
             raise ImportRefused("DUPLICATE_NODE_KEY", f"nodes[{number}]: the key {quoted(node_key)} is used twice")
         ids[str(node_key)] = node_id = str(uuid.uuid5(home, f"node {node_key}"))
         name, config = raw.get("name"), raw.get("config")
-        made: dict[str, Any] = {
+        made: dict[str, Any] = {field: value for field, value in before.get(node_id, {}).items() if field not in _SET}
+        made |= {
             "nodeId": node_id,
             "nodeType": node_type,
             "name": node_key if name in (None, "") else name,
@@ -183,7 +186,7 @@ def _from_parts(key: str, arguments: dict[str, Any], known: Stored | None) -> _W
     made |= {
         "workflowId": workflow_id,
         "name": arguments["name"].strip(),
-        "definition": {"nodes": nodes, "edges": edges},
+        "definition": kept | {"nodes": nodes, "edges": edges},
     }
     if arguments.get("description") is not None:
         made["description"] = arguments["description"]
