@@ -61,7 +61,7 @@ def _unavailable(reason: str) -> Answer:
 
 
 def _refused(message: str) -> Answer:
-    """The reason stands in both: as a node the tool has no port `error`."""
+    """As a node the tool has no port `error`: there `unavailable_reason` is all that is told."""
     return _unavailable("not_available") | {"error": message}
 
 
