@@ -390,6 +390,27 @@ def test_unknown_arguments_are_named_and_ignored(tools):
     assert "did you mean node_filter?" in answer["warnings"][1]
 
 
+def test_answers_stay_small_whatever_they_are_about(tools):
+    def call(tool, arguments):
+        answer = tools.call(tool, arguments)
+        assert len(json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")) <= LIMIT
+        return answer
+
+    nodes = [{"key": f"n{number} " + "长" * 150, "nodeType": "t/need"} for number in range(300)]
+    request = {"workflow_key": "large", "name": "Large", "nodes": nodes}
+    made = call("import_workflow", request)
+    assert made["outcome"] == "created"
+    assert made["validation"]["more_warnings"] + len(made["validation"]["warnings"]) == 600
+    assert made["warnings"][-2] == f"… and {602 - len(made['warnings'])} more warnings"
+    assert made["warnings"][-1].startswith(f"node_ids: {300 - len(made['node_ids'])} more were left out: get_workflow")
+    call("import_workflow", request | {"nodes": [node | {"nodeType": "t/nede"} for node in nodes]})
+    asked = call("workflow_inspect", {"action": "find_replacements", "node_types": ["长" * 200] * 300, "limit": 200})
+    assert (asked["total"], asked["next_offset"], asked["truncated"]) == (300, asked["count"], True)
+    answer = call("workflow_inspect", {"action": "list_node_types"} | {f"{number}长" * 99: 1 for number in range(500)})
+    assert len(answer["warnings"]) == 11
+    assert answer["warnings"][-1] == "490 more unknown arguments ignored"
+
+
 # -- executions --------------------------------------------------------------------------------------------------
 
 

@@ -8,6 +8,8 @@ from stepwell.graph.ports import Misfit, fit
 from stepwell.graph.registry import NodeType
 from stepwell.graph.similar import closest
 
+MAX_NAMED = 10
+
 
 def tool_arguments(node_type: NodeType, given: Any) -> tuple[dict[str, Any], list[str]]:
     """The arguments of a tool call, made to fit, and what was ignored. A null stands for leaving an argument out.
@@ -18,10 +20,14 @@ def tool_arguments(node_type: NodeType, given: Any) -> tuple[dict[str, Any], lis
     if not isinstance(given, dict):
         raise InvalidArgument("the arguments are not a JSON object", argument="arguments")
     values: dict[str, Any] = {}
-    warnings = []
+    warnings: list[str] = []
+    unknown = 0
     for name, value in given.items():
         port = node_type.inputs.get(name)
         if port is None:
+            unknown += 1
+            if unknown > MAX_NAMED:
+                continue
             close = closest(str(name), node_type.inputs, limit=1)
             meant = f"; did you mean {close[0]}?" if close else ""
             warnings.append(f"unknown argument {quoted(str(name))} ignored{meant}")
@@ -36,4 +42,6 @@ def tool_arguments(node_type: NodeType, given: Any) -> tuple[dict[str, Any], lis
                 f"{name}: {misfit}", argument=name, candidates=close,
                 hint=f"did you mean {close[0]}?" if close else f"{name} takes {port.type}",
             ) from None  # fmt: skip
+    if unknown > MAX_NAMED:
+        warnings.append(f"{unknown - MAX_NAMED} more unknown arguments ignored")
     return values, warnings

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from stepwell.errors import InvalidArgument, StepwellError, StorageUnavailable, WorkflowContentInvalid
 from stepwell.graph.answers import Sources
+from stepwell.graph.budget import fit_list
 from stepwell.graph.diagnostics import Report, quoted
 from stepwell.graph.folder import FILE, FOLDER, Stored, check_workflow_key
 from stepwell.graph.format import (
@@ -59,14 +60,36 @@ def import_workflow(sources: Sources, arguments: dict[str, Any]) -> Answer:
         arguments: `workflow_key` and either `content`, or `name`, `description`, `nodes` and `edges`.
     """
     try:
-        return _import(sources, arguments)
+        return _within_budget(_import(sources, arguments))
     except ImportRefused as refused:
         made: Answer = {"error_code": refused.code, "error": str(refused), "warnings": []}
         if refused.report is not None:
-            made["validation"] = bounded_report(refused.report.to_dict())
-        return made | refused.more
+            made["validation"] = refused.report.to_dict()
+        return _within_budget(made | refused.more)
     except StorageUnavailable as error:
         return {"error_code": "WRITE_FAILED", "error": error.message, "warnings": []}
+
+
+def _within_budget(answer: Answer) -> Answer:
+    """The answer with its parts cut to what they may take of 20 KB, and exact counts of what was left out."""
+    made = dict(answer)
+    if "validation" in made:
+        made["validation"] = bounded_report(made["validation"], room=9_000)
+    if "node_ids" in made:
+        made["node_ids"] = dict(fit_list(list(made["node_ids"].items()), room=6_500))
+    made["warnings"] = fit_list(made["warnings"], room=2_500)
+    left = len(answer["warnings"]) - len(made["warnings"])
+    if left:
+        made["warnings"].append(f"… and {left} more warnings")
+    left = len(answer.get("node_ids", ())) - len(made.get("node_ids", ()))
+    if left:
+        where = (
+            f"get_workflow, or {made['source_path']}, has them"
+            if "source_path" in made
+            else "ask again when it is valid"
+        )
+        made["warnings"].append(f"node_ids: {left} more were left out: {where}")
+    return made
 
 
 def _import(sources: Sources, arguments: dict[str, Any]) -> Answer:
@@ -260,8 +283,8 @@ def _store(sources: Sources, key: str, known: Stored | None, wanted: _Wanted) ->
             raise ImportRefused("WRITE_FAILED", error.message) from None
     made: Answer = {
         "workflow_id": file.id, "outcome": outcome, "source_path": f"{FOLDER}/{key}/{FILE}",
-        "warnings": [f"{finding.path}: {finding.message}" for finding in report.warnings][:50],
+        "warnings": [f"{finding.path}: {finding.message}" for finding in report.warnings],
     }  # fmt: skip
     if wanted.node_ids is not None:
-        made |= {"node_ids": wanted.node_ids, "validation": bounded_report(report.to_dict())}
+        made |= {"node_ids": wanted.node_ids, "validation": report.to_dict()}
     return made

@@ -3,7 +3,7 @@
 from typing import Any
 
 from stepwell.errors import InvalidArgument, WorkflowNotFound
-from stepwell.graph.answers import MAX_LIMIT, Answer, Sources, needed, page
+from stepwell.graph.answers import Answer, Sources, needed, page
 from stepwell.graph.budget import escaped_data
 from stepwell.graph.registry import NodeType
 from stepwell.graph.similar import MAX_QUERY_CHARS, closest, score
@@ -99,19 +99,19 @@ def find_replacements(sources: Sources, arguments: dict[str, Any]) -> Answer:
     if not wanted or not all(isinstance(name, str) for name in wanted):
         raise InvalidArgument("find_replacements needs node_types: an array of names", argument="node_types")
     names = sources.registry.names()
-    rows, existing = [], []
-    for name in wanted[:MAX_LIMIT]:
+
+    def row(name: str) -> dict[str, Any]:
         if name in names:
-            existing.append(name)
-            rows.append({"node_type": name, "exists": True, "candidates": []})
-        else:
-            rows.append({
-                "node_type": escaped_data(name)[:120], "exists": False, "candidates": closest(name, names, least=0.45)
-            })  # fmt: skip
-    made: Answer = {"status": "ok", "data": rows, "count": len(rows), "total": len(wanted)}
-    if existing:
+            return {"node_type": name, "exists": True, "candidates": []}
+        close = closest(name, names, least=0.45)
+        return {"node_type": escaped_data(name)[:120], "exists": False, "candidates": close}
+
+    made = page(wanted, arguments, row)
+    rows = made["data"]
+    existing = [row["node_type"] for row in rows if row["exists"]]
+    if existing and "hint" not in made:
         tail = "exists already: use it as it is" if len(existing) == 1 else "exist already: use them as they are"
         made["hint"] = f"{', '.join(existing[:10])} {tail}"
-    elif not any(row["candidates"] for row in rows):
+    elif "hint" not in made and not any(row["candidates"] for row in rows):
         made["hint"] = "nothing is alike: list_node_types shows what there is"
     return made

@@ -171,10 +171,9 @@ def _with_ids(draft: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def bounded_report(report: dict[str, Any]) -> dict[str, Any]:
-    """A validation report of a size that fits into an answer, with exact counts of what was left out."""
+def bounded_report(report: dict[str, Any], *, room: int = MAX_ANSWER_BYTES - 4_000) -> dict[str, Any]:
+    """A validation report of about `room` bytes at most, with exact counts of what was left out."""
     made = dict(report)
-    room = MAX_ANSWER_BYTES - 4_000
     for name in ("errors", "warnings"):
         kept = fit_list(report[name], room=room) if report[name] else []
         room = max(500, room - size_of(kept))
