@@ -36,6 +36,8 @@ async def to_model(given: Sequence[Mapping[str, Any]], provider: str, read: Read
         if message["role"] == "assistant":
             parts = _assistant_parts(message, provider)
             names |= {part.tool_call_id: part.tool_name for part in parts if isinstance(part, ai.ToolCallPart)}
+            if sent and isinstance(sent[-1], ai.ModelResponse):  # there are vendors that want the two to alternate
+                parts = [*sent.pop().parts, *parts]
             sent.append(ai.ModelResponse(parts=parts, provider_name=provider))
             continue
         part = await _request_part(message, names, read)

@@ -23,6 +23,7 @@ from stepwell.runtime.related import NO_FOLDERS, Folders, LocalRelated
 from stepwell.runtime.replay import History
 from stepwell.runtime.report import Report, closing_of, report_of
 from stepwell.runtime.session import OnEvent, RunSession
+from stepwell.runtime.turns import conversation_turn
 from stepwell.runtime.waiting import RunReleased
 from stepwell.storage.kv import KeyValue
 from stepwell.storage.location import Storage
@@ -171,7 +172,7 @@ async def _supervise(
     journal = host.journal(project.manifest.project_id)
     usage = _usage(project, request, session, storage := _storage(host, project, request, session))
     context = _context(host, project, request, session, storage, usage)
-    work = asyncio.create_task(_execute(request, session, context), name=f"work {request.run_id}")
+    work = asyncio.create_task(_in_turn(journal, request, session, context), name=f"work {request.run_id}")
     try:
         try:
             await _until_done(work, session, journal)
@@ -240,6 +241,19 @@ def _outcome_of(work: "asyncio.Task[_Outcome]", session: RunSession) -> _Outcome
         return _Outcome("cancelled")
     except BaseException as error:  # noqa: BLE001  (a run's failure is data; it goes into the report)
         return _Outcome("failed", error=error)
+
+
+async def _in_turn(journal: Journal, request: RunRequest, session: RunSession, context: Context) -> _Outcome:
+    """Execute; in a conversation when it is the run's turn."""
+    if request.conversation_id is None or not isinstance(context.conversation, Conversation):
+        return await _execute(request, session, context)
+
+    def told() -> None:
+        waits = "another run of the conversation is active: this one waits for its turn"
+        session.emit("log", node="", level="info", message=waits, fields={})
+
+    async with conversation_turn(journal.locks(), request.conversation_id, told):
+        return await _execute(request, session, context)
 
 
 async def _execute(request: RunRequest, session: RunSession, context: Context) -> _Outcome:
