@@ -143,6 +143,17 @@ async def test_outputs_that_are_no_json_or_no_port_fail_the_node(graphs, returns
     assert report.error["failed"][0]["error"]["code"] == "OUTPUT_NOT_JSON"
 
 
+async def test_an_input_that_no_node_takes_is_warned_of(graphs):
+    for made, value, warned in (
+        ({"a": PASS}, "x", True),
+        ({"a": PASS}, None, False),
+        ({"a": "io/input_text"}, "x", False),
+    ):
+        assert (await graphs.graph(made, value=value)).status == "completed"
+        told = [event.data["message"] for event in graphs.events if event.type == "log"]
+        assert [message.startswith("the run's input goes nowhere") for message in told] == [True] * warned
+
+
 @pytest.mark.parametrize(
     ("nodes", "part"),
     [

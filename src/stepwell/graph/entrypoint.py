@@ -149,8 +149,17 @@ async def run_stored(key: str, start: Start, ctx: "Context", services: Services)
             loaded = _Loaded(plan, stored.id or stored.key, stored.name, digest, definition)
             services.loaded[key] = loaded
         _record_start(frame, key, loaded)
+        if not frame.path and start.input is not MISSING and not _takes_input(loaded.plan):
+            ctx.log(
+                "the run's input goes nowhere: the workflow has no chat/input, no io/input_text, nor any other node "
+                "that takes it", level="warning",
+            )  # fmt: skip
     services = services._replace(stack=(*services.stack, loaded.workflow_id))
     return await run_plan(loaded.plan, start, ctx, services)
+
+
+def _takes_input(plan: Plan) -> bool:
+    return any(port.run_input is not None for type_ in plan.types for port in type_.inputs.values())
 
 
 class _Loaded(NamedTuple):
