@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from stepwell.cli.schemas import SCHEMAS
+from tests.cli.schema_check import misfits
 from tests.tools.test_commands import expire
 
 PROJECT = """
@@ -85,7 +87,12 @@ def lines(folder: Path, text: str, *options: str, timeout: float = 60) -> "subpr
 
 
 def events(answer: "subprocess.CompletedProcess[str]") -> list[dict[str, Any]]:
-    return [json.loads(line) for line in answer.stdout.splitlines()]
+    """What a chat printed as JSON lines: all of it as it is published."""
+    read = [json.loads(line) for line in answer.stdout.splitlines()]
+    for event in read:
+        published = "chat_event" if event["type"].startswith("chat.") else "event"
+        assert misfits(SCHEMAS[published], event) == [], event
+    return read
 
 
 def stored(folder: Path, conversation_id: str) -> list[str]:
@@ -111,11 +118,13 @@ def test_lines_are_messages_and_commands(folder: Path):
 
 
 def test_events_come_in_order_and_say_everything(folder: Path):
-    shown = events(lines(folder, "hello\n", "--json"))
+    typed = "hello\n/title T\n/queue\n/help\n/export out.md\n/compact\n/nonsense\n"
+    shown = events(lines(folder, typed, "--json"))
     of_run = [event["seq"] for event in shown if "seq" in event]
     assert of_run == list(range(1, len(of_run) + 1))
     kinds = [event["type"] for event in shown]
-    for kind in ("chat.opened", "chat.accepted", "run.started", "output.chunk", "run.completed", "chat.ended"):
+    for kind in ("chat.opened", "chat.accepted", "run.started", "output.chunk", "run.completed", "chat.ended",
+                 "chat.title", "chat.queue", "chat.help", "chat.exported", "chat.compact", "chat.error"):  # fmt: skip
         assert kind in kinds
 
 

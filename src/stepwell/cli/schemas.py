@@ -183,12 +183,64 @@ _MANIFEST = _object(
     optional=("name", "data-storage", "scope-model", "settings", "providers", "related-projects"),
 ) | {"additionalProperties": False}
 
+_ERROR = _OPEN | _object({"code": _TEXT, "message": _TEXT, "hint": _TEXT}, optional=("hint",))
+_ATTACHMENT = _object(
+    {
+        "reference": _TEXT,
+        "name": _TEXT,
+        "media_type": _TEXT,
+        "size": _COUNT,
+        "kind": {"enum": ["images", "files", "videos"]},
+    }
+)
+_WAITING = _object(
+    {
+        "request_id": _TEXT, "run_id": _TEXT, "message": _TEXT, "attachments": {"type": "array", "items": _ATTACHMENT},
+        "parameters": {"type": "object", "additionalProperties": {"type": ["string", "boolean"]}},
+        "entrypoint": _OPTIONAL,
+    }
+)  # fmt: skip
+_QUEUE: dict[str, Any] = {"type": "array", "items": _WAITING}
+_CHOICE = _object({"text": _TEXT, "takes": _TEXT, "title": _TEXT})
+_CHAT_EVENTS: dict[str, dict[str, Any]] = {
+    "opened": {"conversation_id": _TEXT},
+    "accepted": {
+        "request_id": _TEXT, "run_id": _TEXT, "state": {"enum": ["waiting", "taken", "removed"]},
+        "repeated": {"type": "boolean"},
+    },
+    "started": {"request_id": _TEXT, "run_id": _TEXT, "message": _TEXT},
+    "asks": {"request_id": _TEXT, "run_id": _TEXT, "tool": _TEXT, "arguments": {"type": "object"}},
+    "waiting": {"run_id": _TEXT},
+    "held": {"reason": _TEXT, "waiting": _QUEUE},
+    "interrupted": {"run_id": _TEXT},
+    "ended": {"report": _REPORT},
+    "idle": {},
+    "error": {"error": _ERROR},
+    "attached": {"attachment": _ATTACHMENT},
+    "detached": {"attachment": _ATTACHMENT},
+    "parameter": {"parameter": _TEXT, "value": {"type": ["string", "boolean"]}},
+    "queue": {"held": _OPTIONAL, "waiting": _QUEUE},
+    "title": {"title": _OPTIONAL},
+    "exported": {"path": _TEXT, "messages": _COUNT, "size": _COUNT},
+    "compact": {"state": {"enum": ["running", "completed", "failed"]}, "messages": _COUNT, "upto": _COUNT},
+    "help": {"menu": {"type": "array", "items": _CHOICE}},
+}  # fmt: skip
+_CHAT_EVENT = {
+    "anyOf": [
+        _object(
+            {"type": {"enum": [f"chat.{name}"]}, **data}, optional=("messages", "upto") if name == "compact" else ()
+        )
+        for name, data in _CHAT_EVENTS.items()
+    ]
+}
+
 SCHEMAS: dict[str, dict[str, Any]] = {
     "entry": _ENTRY,
     "entries": _list(_ENTRY),
     "report": _REPORT,
     "runs": _list(_LISTED_RUN),
     "event": _EVENT,
+    "chat_event": _CHAT_EVENT,
     "document": _DOCUMENT,
     "documents": _list(_SUMMARY),
     "search": _list(_HIT),
@@ -207,6 +259,6 @@ SCHEMAS: dict[str, dict[str, Any]] = {
     "doctor": _DOCTOR,
     "settings": _list(_SETTING),
     "description": _DESCRIPTION,
-    "error": _object({"error": _OPEN | _object({"code": _TEXT, "message": _TEXT, "hint": _TEXT}, optional=("hint",))}),
+    "error": _object({"error": _ERROR}),
     "manifest": _MANIFEST,
 }
