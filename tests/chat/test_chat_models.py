@@ -2,12 +2,14 @@
 
 import base64
 import json
+import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.chat.test_chat import MANIFEST, events, lines, stored
+from tests.chat.test_chat import COMMAND, MANIFEST, environment, events, lines, stored
 from tests.scripted_model_server import ScriptedServer
 
 PROJECT = """
@@ -84,10 +86,34 @@ def test_attachments_reach_the_model_and_a_summary_takes_the_place_of_what_was_s
     (ended,) = [
         event["report"]
         for event in shown
-        if event["type"] == "chat.ended" and event["report"]["entrypoint"] == "compact"
+        if event["type"] == "chat.ended" and event["report"]["entrypoint"] == "conversation:compact"
     ]
     assert (ended["status"], ended["tokens"]["total"]) == ("completed", 12)
     assert "(attached note.txt)" in asked[2]
     assert "They talked about a note." in asked[3]
     assert "heron" not in asked[3]
     assert stored(folder, "c1") == ["read @note.txt", "I see.", "what is this?", "I see.", "go on", "I see."]
+
+
+def test_a_killed_compaction_is_resumed(folder: Path, server: ScriptedServer):
+    server.script[0] |= {"delay": 30}
+    with subprocess.Popen(
+        [*COMMAND, "chat", "--conversation-id", "c1", "--json"], cwd=folder, env=environment(folder),
+        stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True,
+    ) as chat:  # fmt: skip
+        assert chat.stdin is not None
+        chat.stdin.write("hello\n/compact\n")
+        chat.stdin.flush()
+        deadline = time.monotonic() + 30
+        while len(server.requests) < 2 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        chat.kill()
+    assert len(server.requests) == 2
+    server.script[0] |= {"delay": 0}
+    later = events(lines(folder, "wait\n/resume\ngo on\n", "--conversation-id", "c1", "--json"))
+    (cut,) = [event["run_id"] for event in later if event["type"] == "chat.interrupted"]
+    ended = [event["report"] for event in later if event["type"] == "chat.ended" and event["report"]["run_id"] == cut]
+    assert [(report["status"], report["output"]["upto"]) for report in ended] == [("completed", 2)]
+    # What was said in between is not among what was summarised, and the model still sees it.
+    asked = json.dumps(server.requests[-1]["body"])
+    assert ("They talked about a note." in asked, "hello" in asked, "wait" in asked) == (True, False, True)

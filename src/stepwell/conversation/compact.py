@@ -36,21 +36,49 @@ class Compacted(NamedTuple):
         return self._asdict()
 
 
-async def compact(conversation: Conversation, ask: Ask) -> Compacted:
+class Basis(NamedTuple):
+    """What a compaction begins with: the summary in use, and the sequence of the last message to be summarised."""
+
+    before: Compacted | None
+    last: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The basis as JSON."""
+        return {"before": self.before and self.before.to_dict(), "last": self.last}
+
+    @classmethod
+    def of(cls, recorded: Mapping[str, Any]) -> "Basis":
+        """The basis that `to_dict` made."""
+        before = recorded["before"]
+        return cls(None if before is None else Compacted(**before), recorded["last"])
+
+
+async def basis_of(conversation: Conversation) -> Basis:
+    """What compacting the conversation now begins with.
+
+    Raises:
+        InputInvalid: there is nothing new to summarise.
+    """
+    before = await compacted(conversation)
+    last = (await conversation.summary()).last_seq
+    if last <= (before.upto if before else 0):
+        raise InputInvalid("there is nothing new to compact")
+    return Basis(before, last)
+
+
+async def compact(conversation: Conversation, ask: Ask, basis: Basis | None = None) -> Compacted:
     """Summarise a conversation, its last summary included, and store the result. No message is changed.
 
     Args:
         ask: sends messages to a model and returns its text.
+        basis: what to begin with, where that was found out before.
 
     Raises:
         InputInvalid: there is nothing new to summarise.
         ModelAnswerBroken: the model gave no summary; the last one stays.
     """
-    before = await compacted(conversation)
+    before, last = basis or await basis_of(conversation)
     summary, upto, count = (before.summary, before.upto, before.messages) if before else ("", 0, 0)
-    last = (await conversation.summary()).last_seq
-    if last <= upto:
-        raise InputInvalid("there is nothing new to compact")
     part: list[str] = []
     length = 0
     async for message in conversation.all_messages():

@@ -25,13 +25,17 @@ class Project(NamedTuple):
         return Path(self.manifest.folder)
 
     def entrypoint(self, entrypoint_id: str | None = None) -> Entrypoint:
-        """An entrypoint of the executor, or `workflow:KEY` for a graph workflow of the project.
+        """An entrypoint of the executor, `workflow:KEY` for a graph workflow, or `conversation:compact`.
 
         Raises:
             EntrypointNotFound: names those there are. WorkflowNotFound: there is no such workflow.
         """
         if entrypoint_id is None or entrypoint_id in self.executor.entrypoints:
             return self.executor.entrypoint(entrypoint_id)
+        if self.executor.is_conversation and entrypoint_id == "conversation:compact":
+            from stepwell.authoring.compaction import compaction
+
+            return compaction(self.executor.entrypoint().token_usage)
         from stepwell.graph.entrypoint import entrypoint_of
 
         return entrypoint_of(entrypoint_id, self.folder) or self.executor.entrypoint(entrypoint_id)
