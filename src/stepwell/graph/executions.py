@@ -10,6 +10,9 @@ from stepwell.jsontext import decode
 NODE_STATUSES = ("waiting", "ready", "running", "completed", "failed", "skipped")
 ENDED = frozenset({"completed", "failed", "cancelled"})
 
+_APART = frozenset({"input", "output", "kind", "verdict"})
+_REJECTED = frozenset({"tool_denied", "tool_disabled"})
+
 ReadFile = Callable[[str], bytes]
 
 
@@ -46,7 +49,7 @@ class NodeRecord:
 
     __slots__ = (
         "attempts", "causes", "duration_ms", "ended_at", "error", "input", "kind", "name", "node_id", "node_type",
-        "output", "reason", "started_at", "status",
+        "output", "reason", "started_at", "status", "verdict",
     )  # fmt: skip
 
     def __init__(self, node_id: str, name: str, node_type: str | None, status: str = "waiting") -> None:
@@ -60,6 +63,7 @@ class NodeRecord:
         self.ended_at: str | None = None
         self.duration_ms: float | None = None
         self.error: dict[str, Any] | None = None
+        self.verdict: str | None = None  # of a tool whose node completed, although the tool was denied or failed
         self.reason: str | None = None
         self.causes: list[str] | None = None
         self.input: Any = None
@@ -67,7 +71,7 @@ class NodeRecord:
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON, without what is not known."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name not in ("input", "output", "kind")}
+        found = {name: getattr(self, name) for name in self.__slots__ if name not in _APART}
         return {name: value for name, value in found.items() if value is not None and value != 0}
 
 
@@ -107,6 +111,8 @@ def execution_of(run: Any, events: Iterable[Any], read_file: ReadFile) -> Execut
                 record = records.get(f"{prefix}{node_id}")
                 if record is not None and record.status == "waiting":
                     record.status = "ready"
+        elif event.type in ("tool.completed", "tool.denied"):
+            _judge(records.get(data["node"]), data, denied=event.type == "tool.denied")
         elif event.type == "run.waiting":
             released = True
         elif event.type == "run.resumed":
@@ -158,8 +164,12 @@ def _apply(records: dict[str, NodeRecord], what: str, at: str, data: dict[str, A
         record.status, record.started_at, record.kind = "running", at, data.get("kind")
         record.attempts += 1
         record.ended_at = record.duration_ms = record.error = record.reason = record.causes = record.output = None
+        record.verdict = None
         given = data.get("input")
-        record.input = given["inputs"] if isinstance(given, dict) and set(given) == {"inputs"} else given
+        wrapped = (
+            "arguments" if record.kind == "tool" and isinstance(given, dict) and "arguments" in given else "inputs"
+        )
+        record.input = given[wrapped] if isinstance(given, dict) and set(given) == {wrapped} else given
     elif what == "retrying":
         record.attempts += 1
     elif what == "skipped":
@@ -168,8 +178,18 @@ def _apply(records: dict[str, NodeRecord], what: str, at: str, data: dict[str, A
         record.status = "failed" if what == "cancelled" else what
         record.ended_at, record.duration_ms = at, data.get("duration_ms")
         record.error, record.output = data.get("error"), data.get("output")
+        if record.error is not None and record.error.get("code") in _REJECTED:
+            record.verdict = "rejected"
         if what == "cancelled":
             record.reason = "cancelled"
+
+
+def _judge(record: NodeRecord | None, data: dict[str, Any], *, denied: bool) -> None:
+    """What became of a tool's call: a model is told of a denial or a failure, so the node itself completes."""
+    if record is not None and denied:
+        record.verdict = "rejected"
+    elif record is not None and data["is_error"]:
+        record.verdict = record.verdict or "failure"
 
 
 def _put_back(records: dict[str, NodeRecord], *, released: bool) -> None:

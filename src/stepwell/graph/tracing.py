@@ -120,7 +120,7 @@ def _summary(nodes: list[NodeRecord], calls: list[NodeRecord]) -> list[str]:
 
 
 def _call(record: NodeRecord, *, with_result: bool) -> str:
-    status = "cancelled" if record.reason == "cancelled" else _STATUSES[record.status]
+    status = "cancelled" if record.reason == "cancelled" else record.verdict or _STATUSES[record.status]
     took = f" {record.duration_ms:.0f} ms" if record.duration_ms is not None else ""
     line = f"{record.node_id} {_shown(record.name)} {status}{took}"
     if record.input not in (None, {}):
