@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stepwell.graph import similar
 from stepwell.graph.format import read_definition
 from stepwell.graph.topology import cycles, order
 from stepwell.graph.validation import validate_graph
@@ -115,6 +116,19 @@ def test_names_that_match_nothing_get_no_candidates(types, name):
 def test_hostile_names_are_quoted_and_cut(types):
     (error,) = validate_graph(graph_of({"\u202eevil\x1b[31m": "t/nope\u202e"}), types).errors
     assert "\u202e" not in error.message
+
+
+def test_a_file_that_is_wrong_in_thousands_of_places_costs_no_more_than_a_few_suggestions(types, monkeypatch):
+    compared = []
+    monkeypatch.setattr(similar, "score", lambda wanted, name: compared.append(name) or 0.9)
+    nodes = {f"n{number}": "t/pass" for number in range(1_500)}
+    graph = graph_of(nodes, *(f"n{number}.out>gone{number}.value" for number in range(1_500)))
+    report = validate_graph(graph, types)
+    found = [finding for finding in report.errors if finding.code == "MISSING_EDGE_ENDPOINT"]
+    assert len(found) == 1_500
+    assert found[0].candidates
+    assert not found[-1].candidates
+    assert len(compared) <= similar.MAX_COMPARED
 
 
 def test_a_chain_of_ten_thousand_nodes_is_valid(types):

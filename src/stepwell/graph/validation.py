@@ -8,7 +8,7 @@ from stepwell.graph.diagnostics import Diagnostic, Report, quoted
 from stepwell.graph.format import Graph, GraphEdge, GraphNode, WorkflowFile
 from stepwell.graph.ports import MISSING, TEXT_TYPES, Misfit, Port, fit, fits
 from stepwell.graph.registry import RESERVED_CONFIG, NodeType, Registry
-from stepwell.graph.similar import closest
+from stepwell.graph.similar import Candidates
 from stepwell.graph.topology import cycles
 from stepwell.redaction import Redactor
 
@@ -20,11 +20,13 @@ _MAX_GUARDS = 64
 
 
 class Known(NamedTuple):
-    """A graph with the type of each node; a node of an unknown type has None."""
+    """A graph with the type of each node; a node of an unknown type has None. `named` has node ids by name."""
 
     graph: Graph
     types: dict[str, NodeType | None]
     nodes: dict[str, GraphNode]
+    named: dict[str, str]
+    candidates: Candidates
 
 
 def is_tool_edge(edge: GraphEdge) -> bool:
@@ -54,11 +56,13 @@ def find_problems(
     nodes: dict[str, GraphNode] = {}
     for node in graph.nodes:
         nodes.setdefault(node.id, node)
-    known = Known(graph, {node.id: registry.get(node.type) for node in nodes.values()}, nodes)
+    types = {node.id: registry.get(node.type) for node in nodes.values()}
+    named = {node.name: node.id for node in graph.nodes if node.name}
+    known = Known(graph, types, nodes, named, Candidates())
     findings = list(graph.problems)
     findings += _duplicates(known)
     for node in graph.nodes:
-        findings += _check_node(node, registry, workflow_names)
+        findings += _check_node(node, registry, workflow_names, known.candidates)
     for edge in graph.edges:
         findings += _check_edge(edge, known)
     findings += _check_cycles(known)
@@ -101,11 +105,13 @@ def _duplicates(known: Known) -> list[Diagnostic]:
     return findings
 
 
-def _check_node(node: GraphNode, registry: Registry, workflow_names: frozenset[str] | None) -> list[Diagnostic]:
+def _check_node(
+    node: GraphNode, registry: Registry, workflow_names: frozenset[str] | None, names: Candidates
+) -> list[Diagnostic]:
     where = f"nodes[{node.place}]"
     node_type = registry.get(node.type)
     if node_type is None:
-        candidates = closest(node.type, registry.names())
+        candidates = names.closest(node.type, registry.names())
         meant = f": did you mean {candidates[0]}?" if candidates else ": list_node_types shows what there is."
         message = f"There is no node type {quoted(node.type)}{meant}"
         return [Diagnostic("UNKNOWN_NODE_TYPE", message, f"{where}.nodeType", node.id, candidates=tuple(candidates))]
@@ -119,7 +125,7 @@ def _check_node(node: GraphNode, registry: Registry, workflow_names: frozenset[s
             continue
         port = node_type.input_port(field)
         if port is None:
-            close = closest(field, _names(node_type.inputs), limit=1, least=0.7)
+            close = names.closest(field, _names(node_type.inputs), limit=1, least=0.7)
             meant = f": did you mean {close[0]}?" if close else "."
             message = f"{node_type.name} has no input {quoted(field)}; it is ignored{meant}"
             findings.append(Diagnostic("UNKNOWN_FIELD", message, place, node.id, candidates=tuple(close)))
@@ -129,7 +135,7 @@ def _check_node(node: GraphNode, registry: Registry, workflow_names: frozenset[s
         except Misfit as misfit:
             message = f"{port.name}: {misfit}."
             enum = tuple(str(allowed) for allowed in port.enum)
-            close = closest(str(value), enum, least=0.5) if isinstance(value, str) else []
+            close = names.closest(str(value), enum, least=0.5) if isinstance(value, str) else []
             findings.append(Diagnostic("INVALID_CONFIG", message, place, node.id, candidates=tuple(close)))
         if isinstance(value, str) and _looks_secret(value):
             message = f"{port.name} looks like a secret: use a utils/credential node or an environment variable."
@@ -139,7 +145,7 @@ def _check_node(node: GraphNode, registry: Registry, workflow_names: frozenset[s
         lowered = named.lower()
         key = lowered.removesuffix("/workflow.json").rpartition("/")[2]
         if lowered not in workflow_names and key not in workflow_names:
-            close = closest(named, workflow_names)
+            close = names.closest(named, workflow_names)
             message = f"There is no workflow {quoted(named)} here: import it before this one runs."
             place = f"{where}.config.workflow_path"
             findings.append(Diagnostic("DANGLING_SUBFLOW", message, place, node.id, candidates=tuple(close)))
@@ -190,9 +196,9 @@ def _check_edge(edge: GraphEdge, known: Known) -> list[Diagnostic]:
             message = f"{field} is a container: connect the node inside it."
             findings.append(Diagnostic("CONTAINER_ENDPOINT_UNSUPPORTED", message, f"{where}.{field}", edge_id=edge.id))
             continue
-        names = {node.name: node.id for node in known.graph.nodes if node.name}
-        close = [names[node_id]] if node_id in names else closest(node_id, known.nodes)
-        tail = " (edges name node ids, not node names)" if node_id in names else ""
+        own = known.named.get(node_id)
+        close = [own] if own is not None else known.candidates.closest(node_id, known.nodes)
+        tail = " (edges name node ids, not node names)" if own is not None else ""
         message = f"There is no node {quoted(node_id)}{tail}: connect one that exists, or remove the edge."
         findings.append(
             Diagnostic("MISSING_EDGE_ENDPOINT", message, f"{where}.{field}", edge_id=edge.id, candidates=tuple(close))
@@ -202,11 +208,11 @@ def _check_edge(edge: GraphEdge, known: Known) -> list[Diagnostic]:
     if target_type is not None:
         target = target_type.input_port(edge.target_port)
         if target is None:
-            findings += _bad_port(edge, target_type, incoming=True)
+            findings += _bad_port(edge, target_type, known.candidates, incoming=True)
     if source_type is not None and not (target is not None and is_tool_edge(edge)):
         source = source_type.output_port(edge.source_port)
         if source is None:
-            findings += _bad_port(edge, source_type, incoming=False)
+            findings += _bad_port(edge, source_type, known.candidates, incoming=False)
     if source is not None and target is not None and not fits(source.type, target.type):
         message = (
             f"{edge.source_port} gives {source.type}, {edge.target_port} takes {target.type}: put a utils/type_cast "
@@ -216,7 +222,7 @@ def _check_edge(edge: GraphEdge, known: Known) -> list[Diagnostic]:
     return findings
 
 
-def _bad_port(edge: GraphEdge, node_type: NodeType, *, incoming: bool) -> list[Diagnostic]:
+def _bad_port(edge: GraphEdge, node_type: NodeType, names: Candidates, *, incoming: bool) -> list[Diagnostic]:
     ports, name = (node_type.inputs, edge.target_port) if incoming else (node_type.outputs, edge.source_port)
     field = "targetPort" if incoming else "sourcePort"
     place = f"edges[{edge.place}].{field}"
@@ -225,7 +231,7 @@ def _bad_port(edge: GraphEdge, node_type: NodeType, *, incoming: bool) -> list[D
             last = f"{port.dynamic.prefix}{port.dynamic.max_ports - 1}"
             message = f"{quoted(name)} is out of range: {node_type.name} has {port.dynamic.prefix}0 to {last}."
             return [Diagnostic("DYNAMIC_PORT_RANGE", message, place, edge_id=edge.id)]
-    close = closest(name, _names(ports), least=0.5)
+    close = names.closest(name, _names(ports), least=0.5)
     there = ", ".join(_names(ports)[:20]) or "none"
     word = "input" if incoming else "output"
     message = f"{node_type.name} has no {word} {quoted(name)}: there are {there}."
