@@ -94,6 +94,14 @@ def test_attachments_reach_the_model_and_a_summary_takes_the_place_of_what_was_s
     assert "heron" not in asked[3]
     assert stored(folder, "c1") == ["read @note.txt", "I see.", "what is this?", "I see.", "go on", "I see."]
 
+    # The files go with their conversation.
+    deleted = subprocess.run(
+        [*COMMAND, "conversations", "delete", "c1", "--yes", "--json"], cwd=folder, env=environment(folder),
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(deleted.stdout) == {"conversation_id": "c1", "removed": True, "messages": 6, "files": 2}
+    assert list((folder.parent / "home" / "files" / "refs").iterdir()) == []
+
 
 def test_a_killed_compaction_is_resumed(folder: Path, server: ScriptedServer):
     server.script[0] |= {"delay": 30}

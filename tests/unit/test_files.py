@@ -9,7 +9,7 @@ import pytest
 
 from stepwell.errors import FileMissing, FileRejected, StorageCorrupt
 from stepwell.files.run_files import RunFiles
-from stepwell.files.store import FileStore
+from stepwell.files.store import FileStore, conversation_of
 
 
 @pytest.fixture
@@ -30,6 +30,21 @@ def test_bytes_come_back_and_are_stored_once(store, tmp_path):
     assert store.read(two.reference) == b"\x00hello"
     assert store.delete_run("r2") == 1
     assert not blobs[0].exists()
+
+
+def test_files_go_with_their_conversation_and_what_others_refer_to_stays(store, tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("shared")
+    mine, same = (conversation_of(project, "c/1") for project in ("p1", "p2"))
+    attached = [store.put_path(path, conversation=owner) for owner in (mine, mine, same)]
+    of_run = store.put_path(path, run_id="r1")
+    assert store.delete_conversation(mine) == 2
+    for gone in attached[:2]:
+        with pytest.raises(FileMissing):
+            store.record(gone.reference)
+    assert store.read(attached[2].reference) == store.read(of_run.reference) == b"shared"
+    assert (store.delete_conversation(mine), store.delete_conversation(same), store.delete_run("r1")) == (0, 1, 1)
+    assert [path for path in (tmp_path / "files" / "blobs").rglob("*") if path.is_file()] == []
 
 
 @pytest.mark.parametrize(

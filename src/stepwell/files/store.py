@@ -28,7 +28,10 @@ _MEDIA_TYPE = re.compile(r"[a-z0-9][a-z0-9!#$&^_.+-]{0,62}/[a-z0-9][a-z0-9!#$&^_
 
 
 class FileRecord(NamedTuple):
-    """What is known of a stored file. `size` is in bytes; `name` is shown, never used as a path."""
+    """What is known of a stored file. `size` is in bytes; `name` is shown, never used as a path.
+
+    A file goes with its run, or with the conversation (`conversation_of`) in whose chat it was attached.
+    """
 
     reference: str
     name: str
@@ -37,6 +40,7 @@ class FileRecord(NamedTuple):
     sha256: str
     run_id: str | None
     created_at: str
+    conversation: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON."""
@@ -68,7 +72,7 @@ class FileStore:
 
     def put_path(
         self, path: str | os.PathLike[str], *, name: str | None = None, media_type: str | None = None,
-        run_id: str | None = None,
+        run_id: str | None = None, conversation: str | None = None,
     ) -> FileRecord:  # fmt: skip
         """Copy a regular file into the store. Symbolic links, devices, pipes and folders are refused."""
         shown = os.fspath(path)
@@ -83,17 +87,21 @@ class FileStore:
             raise FileRejected(f"{shown!r:.200} is not a regular file", path=shown)
         with os.fdopen(descriptor, "rb") as file:
             chunks = iter(lambda: file.read(_CHUNK), b"")
-            return self.put_chunks(chunks, name=name or Path(shown).name, media_type=media_type, run_id=run_id)
+            return self.put_chunks(
+                chunks, name=name or Path(shown).name, media_type=media_type, run_id=run_id, conversation=conversation
+            )
 
     def put_chunks(
-        self, chunks: Iterable[bytes], *, name: str, media_type: str | None = None, run_id: str | None = None
-    ) -> FileRecord:
+        self, chunks: Iterable[bytes], *, name: str, media_type: str | None = None, run_id: str | None = None,
+        conversation: str | None = None,
+    ) -> FileRecord:  # fmt: skip
         """Store a stream of bytes; stops at the size limit."""
         name = check_name(name)
         media_type = check_media_type(media_type, name)
         try:
             digest, size = self._store_blob(chunks)
-            record = FileRecord(f"{SCHEME}{new_id()}", name, media_type, size, digest, run_id, iso_time(now_micros()))
+            reference, now = f"{SCHEME}{new_id()}", iso_time(now_micros())
+            record = FileRecord(reference, name, media_type, size, digest, run_id, now, conversation)
             self._write(self._record_path(record.reference), json.dumps(record.to_dict()).encode())
         except OSError as error:
             raise StorageUnavailable(
@@ -151,7 +159,13 @@ class FileStore:
 
         A blob is kept whenever any record cannot be read: what is not understood is not deleted.
         """
-        mine = list(self.records(run_id))
+        return self._delete(list(self.records(run_id)))
+
+    def delete_conversation(self, conversation: str) -> int:
+        """The same for what was attached in a conversation's chat, whether it was sent or not."""
+        return self._delete([record for record in self.records() if record.conversation == conversation])
+
+    def _delete(self, mine: list[FileRecord]) -> int:
         for record in mine:
             self._record_path(record.reference).unlink(missing_ok=True)
         try:
@@ -209,6 +223,11 @@ class FileStore:
                 f"{reference!r:.200} is not a file reference", hint="references look like artifact://<uuid>"
             )
         return self._root / "refs" / f"{found[1]}.json"
+
+
+def conversation_of(project_id: str, conversation_id: str) -> str:
+    """A conversation as files know it: projects share the store, and conversations of two may have one id."""
+    return f"{project_id}/{conversation_id}"
 
 
 def check_name(name: str) -> str:

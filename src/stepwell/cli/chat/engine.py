@@ -15,6 +15,7 @@ from stepwell.conversation.queue import RESTORED, InputQueue, QueuedInput, Recei
 from stepwell.conversation.slash import current_values, footer_lines
 from stepwell.conversation.state import Conversation
 from stepwell.errors import ApprovalNotFound, EntrypointNotFound, InputInvalid, RunStateConflict, StepwellError
+from stepwell.files.store import conversation_of
 from stepwell.runtime.events import Event
 from stepwell.runtime.report import Report
 from stepwell.runtime.runs import ENDED
@@ -210,7 +211,8 @@ class Chat:
         Raises:
             FileRejected: it cannot be read, or the conversation takes no such file.
         """
-        stored = await asyncio.to_thread(self.host.files.put_path, path)
+        mine = conversation_of(self.project_id, self.conversation.conversation_id)
+        stored = await asyncio.to_thread(lambda: self.host.files.put_path(path, conversation=mine))
         made = attachment_of(stored, self.takes)
         self.attachments.append(made)
         await self.keep_draft()

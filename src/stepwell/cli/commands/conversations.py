@@ -133,7 +133,20 @@ def rename(output: Output, conversation_id: str, title: str, location: str | Non
 @where
 @pass_output
 def delete(output: Output, conversation_id: str, yes: bool, location: str | None) -> None:
-    """Delete a conversation, its messages and what it kept in KV."""
-    confirm(yes, f"delete the conversation {conversation_id} with all its messages?")
-    count = _with(Place(output), location, lambda them: them.delete(conversation_id))
-    output.data({"conversation_id": conversation_id, "removed": True, "messages": count}, f"deleted {count} messages")
+    """Delete a conversation: its messages, what it kept in KV, and the files attached in its chat."""
+    from pathlib import Path
+
+    from stepwell.files.store import FileStore, conversation_of
+
+    confirm(yes, f"delete the conversation {conversation_id} with all its messages and attachments?")
+    place = Place(output)
+    is_where_chats_are = location is None or place.location(location).name == place.location(None).name
+    count = _with(place, location, lambda them: them.delete(conversation_id))
+    files = 0
+    if is_where_chats_are:  # elsewhere it may be another conversation of the same id
+        store = FileStore(Path(place.settings.home) / "files")
+        files = store.delete_conversation(conversation_of(place.manifest.project_id, conversation_id))
+    output.data(
+        {"conversation_id": conversation_id, "removed": True, "messages": count, "files": files},
+        f"deleted {count} messages and {files} files",
+    )
