@@ -24,6 +24,17 @@ def test_a_draft_with_keys_is_checked_imported_and_run(cli: Cli, project: Path) 
     assert cli("workflows", "executions", "count", "--json").json["total"] == 1
 
 
+def test_a_list_that_goes_on_says_so(cli: Cli, project: Path) -> None:
+    Path("draft.json").write_text(json.dumps(DRAFT))
+    for key in ("one", "two", "three"):
+        cli("workflows", "import", key, "draft.json")
+    told = cli("workflows", "list", "--limit", "2")
+    assert (len(told.out.splitlines()), told.err) == (2, "more: --offset 2\n")
+    assert cli("workflows", "list", "--limit", "2", "--json").json["next_cursor"] == "2"
+    rest = cli("workflows", "list", "--limit", "2", "--offset", "2", "--json").json
+    assert (len(rest["items"]), rest["next_cursor"]) == (1, None)
+
+
 def test_mistakes_are_told_before_anything_runs(cli: Cli, project: Path) -> None:
     Path("draft.json").write_text(json.dumps(DRAFT))
     cli("workflows", "import", "count", "draft.json")

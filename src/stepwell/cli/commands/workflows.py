@@ -117,13 +117,16 @@ def list_(
     arguments = {"name_filter": name_filter, "tag_filter": tag_filter, "sort_by": sort_by}
     folder = WorkflowFolder(Path(Place(output).manifest.folder))
     items = select_workflows(folder, default_registry(), arguments)
+    more = str(offset + limit) if offset + limit < len(items) else None
     output.items(
         items[offset : offset + limit],
         [("workflow", lambda w: w["workflow_key"]), ("state", lambda w: w["state"]),
          ("nodes", lambda w: w["node_count"]), ("template", lambda w: "yes" if w["is_template"] else ""),
          ("updated", lambda w: w["updated_at"][:19]), ("name", lambda w: w["name"])],
-        empty="no workflows: `stepwell workflows import KEY FILE` adds one",
+        empty="no workflows: `stepwell workflows import KEY FILE` adds one", next_cursor=more if output.json else None,
     )  # fmt: skip
+    if more is not None and not output.json:
+        output.talk(f"more: --offset {more}")
     return 0
 
 
