@@ -119,6 +119,17 @@ async def test_sixteen_levels_of_workflows_answer_what_the_last_one_does_and_one
     assert execution["failed_nodes"][1]["node_id"] == f"{node_id('a')}/{node_id('a')}"
 
 
+async def test_a_workflow_that_calls_itself_is_refused_and_a_copy_with_the_same_id_is_not(graphs):
+    for reference in ("loop", node_id("workflow loop").upper(), "./workflows/loop/workflow.json"):
+        save(graphs.folder, "loop", {"again": ("tools/subflow", {"workflow_path": reference})})
+        report = await graphs.run("loop")
+        assert report.error["failed"][0]["error"]["code"] == "subflow_nesting"
+        assert "loop → loop" in report.error["message"]
+    save(graphs.folder, "inner", {"a": (PASS, {"value": 1})}, workflowId=node_id("same"))
+    save(graphs.folder, "outer", {"a": ("tools/subflow", {"workflow_path": "inner"})}, workflowId=node_id("same"))
+    assert (await graphs.run("outer")).status == "completed"
+
+
 async def test_a_subflow_that_is_tried_again_shows_every_try_of_its_nodes_behind_it(graphs, tools):
     save(graphs.folder, "child", {"bad": ("t/bad", {"times": 1})})
     report = await graphs.graph({"sub": ("tools/subflow", {"workflow_path": "child", "retries": 1}), "other": PASS})

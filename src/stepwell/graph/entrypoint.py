@@ -154,7 +154,7 @@ async def run_stored(key: str, start: Start, ctx: "Context", services: Services)
                 "the run's input goes nowhere: the workflow has no chat/input, no io/input_text, nor any other node "
                 "that takes it", level="warning",
             )  # fmt: skip
-    services = services._replace(stack=(*services.stack, loaded.workflow_id))
+    services = services._replace(stack=(*services.stack, key))
     return await run_plan(loaded.plan, start, ctx, services)
 
 

@@ -14,7 +14,7 @@ MAX_NESTING = 16
 class Services(NamedTuple):
     """What all nodes of a graph run share.
 
-    `stack` holds the ids of the workflows that called this one, and its own; `loaded` what was read of a workflow when
+    `stack` holds the keys of the workflows that called this one, and its own; `loaded` what was read of a workflow when
     it was first called: a run sees each workflow as it was then; `shown` the texts that models wrote to its output.
     """
 

@@ -160,7 +160,7 @@ async def call_workflow(
 
     stored = ctx.services.folder.get(reference)
     stack = ctx.services.stack
-    own = stored.id or stored.key
+    own = stored.key  # not the id: a folder that was copied by hand has that of another
     if own in stack or len(stack) >= MAX_NESTING:
         chain = " → ".join((*stack[-4:], own))
         why = "calls itself" if own in stack else f"nests over {MAX_NESTING} levels deep"
