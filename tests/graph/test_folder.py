@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from stepwell.errors import StorageUnavailable
+from stepwell.errors import InvalidArgument, StorageUnavailable
 from stepwell.graph.executions import execution_of
 from stepwell.graph.folder import FILE, WorkflowFolder
 from stepwell.graph.format import MAX_BYTES
@@ -46,6 +46,15 @@ def test_a_file_that_changes_again_at_once_is_read_again(tmp_path):
     save(tmp_path, "demo", {"b": "t/pass"})  # as long as before, and within the clock's grain
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert folder.get("demo").file.graph.nodes[0].name == "b"
+
+
+def test_an_id_that_two_workflows_have_is_ambiguous(tmp_path):
+    for key in ("one", "two"):
+        save(tmp_path, key, {}, workflowId=node_id("w"))
+    folder = WorkflowFolder(tmp_path)
+    assert folder.get("two").key == "two"
+    with pytest.raises(InvalidArgument, match="2 workflows have the id .*: one, two"):
+        folder.get(node_id("w").upper())
 
 
 def test_a_file_that_is_far_too_large_is_not_read(tmp_path):

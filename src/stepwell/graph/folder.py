@@ -93,7 +93,11 @@ class WorkflowFolder:
         return frozenset({stored.key for stored in found} | {stored.id for stored in found if stored.id is not None})
 
     def find(self, reference: str) -> Stored | None:
-        """A workflow by key, by id, or by the path of its file inside the project; None if there is none."""
+        """A workflow by key, by id, or by the path of its file inside the project; None if there is none.
+
+        Raises:
+            InvalidArgument: several have that id, because a folder was copied by hand.
+        """
         wanted = reference.strip().removeprefix("./")
         parts = wanted.split("/")
         if len(parts) in (2, 3) and parts[0] == FOLDER and parts[2:] in ([], [FILE]):
@@ -101,13 +105,20 @@ class WorkflowFolder:
         if _KEY.match(wanted) and len(wanted) <= MAX_KEY_CHARS and (stored := self._read(wanted)) is not None:
             return stored
         lowered = wanted.lower()
-        return next((stored for stored in self.all() if stored.id == lowered), None)
+        found = [stored for stored in self.all() if stored.id == lowered]
+        if len(found) > 1:
+            keys = [stored.key for stored in found]
+            raise InvalidArgument(
+                f"{len(found)} workflows have the id {lowered}: {', '.join(keys[:5])}", argument="workflow_id",
+                hint="give the key; without its workflowId a copy is known by its key alone", candidates=keys[:5],
+            )  # fmt: skip
+        return found[0] if found else None
 
     def get(self, reference: str) -> Stored:
         """A workflow by key, id or path.
 
         Raises:
-            WorkflowNotFound: there is none; names the likeliest keys.
+            WorkflowNotFound: there is none; names the likeliest keys. InvalidArgument: several have that id.
             WorkflowContentInvalid: its file cannot be read as a workflow.
         """
         stored = self.find(reference)
