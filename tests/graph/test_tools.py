@@ -357,6 +357,15 @@ def test_every_core_type_has_a_schema_ports_and_words(tools):
         assert inspect(tools, "list_ports", node_type=node_type.name)["status"] == "ok"
 
 
+def test_a_model_can_tell_from_the_schemas_what_the_tools_take(tools):
+    offered = {made.name: made.parameters["properties"] for made in tools.tools()}
+    for name in ("validate_workflow", "find_replacements", "describe_node_type"):
+        assert name in offered["workflow_inspect"]["action"]["description"]
+    for field, part in (("nodes", "{key, nodeType,"), ("edges", "{sourceKey, sourcePort, targetKey, targetPort}")):
+        assert part in offered["import_workflow"][field]["description"]
+    assert len(json.dumps(offered)) < 6_000
+
+
 def test_drafts_are_validated_with_ids_of_any_form(tools):
     draft = {"nodes": [{"nodeId": "a", "nodeType": "t/pass"}], "edges": [
         {"sourceNode": "a", "sourcePort": "out", "targetNode": "a", "targetPort": "value"}

@@ -18,11 +18,11 @@ def workflow_inspect(sources: Sources, arguments: dict[str, Any]) -> Answer:
         arguments: `action` and what it needs, as checked by `tool_arguments`.
     """
     action = arguments.get("action") or ""
-    asked = _ACTIONS.get(action)
+    asked = ACTIONS.get(action)
     if asked is None:
-        close = closest(action, _ACTIONS, limit=3, least=0.5)
+        close = closest(action, ACTIONS, limit=3, least=0.5)
         hint = (
-            f'did you mean {close[0]}? e.g. {{"action": "{close[0]}"}}' if close else f"actions: {', '.join(_ACTIONS)}"
+            f'did you mean {close[0]}? e.g. {{"action": "{close[0]}"}}' if close else f"actions: {', '.join(ACTIONS)}"
         )
         return failed_answer(f"there is no action {action!r:.60}", hint, candidates=close)
     try:
@@ -34,7 +34,7 @@ def workflow_inspect(sources: Sources, arguments: dict[str, Any]) -> Answer:
         return failed_answer(error.message, error.hint, candidates=error.data.get("candidates"))
 
 
-_ACTIONS: dict[str, Callable[[Sources, dict[str, Any]], Answer]] = {
+ACTIONS: dict[str, Callable[[Sources, dict[str, Any]], Answer]] = {
     "list_workflows": list_workflows,
     "find_workflows_by_node_type": find_workflows,
     "get_workflow": get_workflow,

@@ -5,12 +5,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from stepwell.graph.answers import Sources
 from stepwell.graph.artifacts import read_artifact
 from stepwell.graph.importing import import_workflow
-from stepwell.graph.inspecting import workflow_inspect
+from stepwell.graph.inspecting import ACTIONS, workflow_inspect
 from stepwell.graph.node_context import NodeContext
 from stepwell.graph.ports import Anything, typed
 from stepwell.graph.registry import node_type
@@ -33,32 +33,40 @@ async def _ask(tool: Callable[..., dict[str, Any]], inputs: BaseModel, ctx: Node
 
 @node_type("tools/workflow_inspect", title="Inspect workflows", is_tool=True, kind="tool")
 class WorkflowInspect:
-    """Finds workflows and node types, shows schemas and ports, validates drafts, explains executions. Read-only.
-
-    Actions: list_workflows, find_workflows_by_node_type, get_workflow, list_node_types, get_node_schema, list_ports,
-    find_replacements, validate_workflow, get_execution, list_executions.
-    """
+    """Finds workflows and node types, shows schemas and ports, validates drafts, explains executions. Read-only."""
 
     class Inputs(BaseModel):
         mode: Mode = "manual"
-        action: str = ""
-        workflow_id: str | None = None
-        view: Literal["both", "summary", "full"] = "both"
-        name_filter: str | None = None
-        tag_filter: str | None = None
-        limit: int = 50
-        offset: int = 0
-        node_type: str | None = None
-        compact: bool = False
-        category_filter: str | None = None
-        node_filter: str | None = None
-        node_types: list[Any] | None = None
-        execution_id: str | None = None
-        definition: dict[str, Any] | None = None
-        verbose: bool = False
-        sort_by: Literal["created_at", "updated_at", "name", "node_count"] | None = None
-        execution_node_filter: str | None = None
-        node_status_filter: Literal["waiting", "ready", "running", "completed", "failed", "skipped"] | None = None
+        action: str = Field("", description=f"one of {', '.join(ACTIONS)}")
+        workflow_id: str | None = Field(None, description="a workflow's id, key or path")
+        view: Literal["both", "summary", "full"] = Field(
+            "both", description="of get_workflow: the summary, the definition that can be imported, or both"
+        )
+        name_filter: str | None = Field(None, description="of list_workflows; fuzzy")
+        tag_filter: str | None = Field(None, description="of list_workflows; exact")
+        limit: int = Field(50, description="at most 200")
+        offset: int = Field(0, description="the next_offset of the page before")
+        node_type: str | None = Field(None, description="e.g. ai/llm")
+        compact: bool = Field(False, description="of get_node_schema: only the names of the fields")
+        category_filter: str | None = Field(None, description="of list_node_types")
+        node_filter: str | None = Field(None, description="of list_node_types: fuzzy, in type, name and description")
+        node_types: list[Any] | None = Field(None, description="of find_replacements: names of types")
+        execution_id: str | None = Field(None, description="of get_execution: a run's id")
+        definition: dict[str, Any] | None = Field(
+            None,
+            description="of validate_workflow: a draft {nodes: [{nodeId, nodeType, config}], edges: [{sourceNode, "
+            "sourcePort, targetNode, targetPort}]}, with ids of any form",
+        )
+        verbose: bool = Field(False, description="of list_node_types: with description, version and is_tool_node")
+        sort_by: Literal["created_at", "updated_at", "name", "node_count"] | None = Field(
+            None, description="of lists of workflows; created_at without; all but name descending"
+        )
+        execution_node_filter: str | None = Field(
+            None, description="of get_execution: a part of node ids, by case; shows a record of each node"
+        )
+        node_status_filter: Literal["waiting", "ready", "running", "completed", "failed", "skipped"] | None = Field(
+            None, description="of get_execution: shows a record of each node in that status"
+        )
 
     class Outputs(BaseModel):
         status: str
@@ -84,12 +92,17 @@ class ImportWorkflow:
     """
 
     class Inputs(BaseModel):
-        workflow_key: str
-        name: str | None = None
+        workflow_key: str = Field(description="the workflow's folder: lower-case words joined by dashes")
+        name: str | None = Field(None, description="shown to people; not with content")
         description: str | None = None
-        nodes: list[Any] | None = None
-        edges: list[Any] | None = None
-        content: str | None = None
+        nodes: list[Any] | None = Field(
+            None,
+            description="[{key, nodeType, name?, position?, config?}]: your own keys, ids are made; not with content",
+        )
+        edges: list[Any] | None = Field(
+            None, description="[{sourceKey, sourcePort, targetKey, targetPort}], by node keys; not with content"
+        )
+        content: str | None = Field(None, description="the text of a whole V1 workflow.json, instead of all the others")
 
     class Outputs(BaseModel):
         workflow_id: str
@@ -110,9 +123,12 @@ class GetExecutionTrace:
     """Reads what a run did: a summary, each tool call, or bounded results too."""
 
     class Inputs(BaseModel):
-        trace_key: str | None = None
-        archive_ref: str | None = None
-        mode: Literal["summary", "tool_calls", "detail"] | None = None
+        trace_key: str | None = Field(None, description="session_id:turn; turns count from 1")
+        archive_ref: str | None = Field(None, description="a run's id")
+        mode: Literal["summary", "tool_calls", "detail"] | None = Field(
+            None,
+            description="summary (counts, tool names), tool_calls (each with status and arguments) or detail (results)",
+        )
 
     class Outputs(BaseModel):
         content: str
@@ -128,12 +144,16 @@ class ReadArtifact:
     """Reads a window of a text artifact by its reference: by bytes, or by lines."""
 
     class Inputs(BaseModel):
-        artifact: typed("any", dict[str, Any] | str | None) = None  # type: ignore[valid-type]
+        artifact: typed("any", dict[str, Any] | str | None) = Field(  # type: ignore[valid-type]
+            None, description="a reference artifact://<uuid>, or an object with one; never a path"
+        )
         start_byte: int = 0
-        max_bytes: int = 16_384
-        start_line: int | None = None
+        max_bytes: int = Field(16_384, description="at most 1048576")
+        start_line: int | None = Field(None, description="reads lines, from this one; the first is 1")
         max_lines: int | None = None
-        snapshot_path: str | None = None
+        snapshot_path: str | None = Field(
+            None, description="one text file of a source snapshot, as its manifest names it"
+        )
 
     class Outputs(BaseModel):
         content: str
