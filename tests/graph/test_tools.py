@@ -238,6 +238,16 @@ def test_twenty_imports_at_once_leave_one_valid_file(tools, graphs, types):
     assert files_of(graphs.folder) == ["workflows/demo-flow/workflow.json"]  # no lock is in git's way
 
 
+def test_an_import_that_cannot_have_its_turn_is_an_answer_too(tools, graphs, monkeypatch):
+    monkeypatch.setattr("stepwell.graph.folder.LOCK_SECONDS", 0.05)
+    with WorkflowFolder(graphs.folder).locked():
+        answer = tools.call("import_workflow", REQUEST)
+    assert answer["error_code"] == "WRITE_FAILED"
+    assert "was not free within 0.05 s" in answer["error"]
+    assert files_of(graphs.folder) == []
+    assert tools.call("import_workflow", REQUEST)["outcome"] == "created"
+
+
 def test_one_export_under_twenty_keys_at_once_gets_twenty_ids(tools, graphs, types):
     definition = {"nodes": [{"nodeId": node_id("a"), "nodeType": "utils/preview", "name": "a"}], "edges": []}
     content = json.dumps({"name": "Export", "workflowId": node_id("export"), "definition": definition})

@@ -4,7 +4,7 @@ import json
 import uuid
 from typing import Any, NamedTuple
 
-from stepwell.errors import InvalidArgument, StepwellError, StorageUnavailable, WorkflowContentInvalid
+from stepwell.errors import InvalidArgument, StepwellError, WorkflowContentInvalid
 from stepwell.graph.answers import Sources
 from stepwell.graph.budget import fit_list
 from stepwell.graph.diagnostics import Report, quoted
@@ -66,7 +66,7 @@ def import_workflow(sources: Sources, arguments: dict[str, Any]) -> Answer:
         if refused.report is not None:
             made["validation"] = refused.report.to_dict()
         return _within_budget(made | refused.more)
-    except StorageUnavailable as error:
+    except StepwellError as error:  # the folder cannot be read or written, or another import does not end
         return {"error_code": "WRITE_FAILED", "error": error.message, "warnings": []}
 
 
