@@ -479,7 +479,8 @@ async def test_answers_about_large_runs_stay_small(tools, graphs):
 async def test_a_trace_says_what_failed_and_which_tools_were_called(tools, graphs):
     report = await graphs.graph({
         "kv": ("storage/kv", {"action": "set", "key": "k", "value": {"password": "hunter2hunter2"}}), "bad": "t/bad",
-    })  # fmt: skip
+        "behind": "t/pass",
+    }, "bad.out>behind.value")  # fmt: skip
     summary = tools.call("get_execution_trace", {"archive_ref": report.run_id})
     assert summary["found"]
     assert "tools: kv ×1" in summary["content"]
@@ -490,6 +491,7 @@ async def test_a_trace_says_what_failed_and_which_tools_were_called(tools, graph
     assert "hunter2" not in calls
     detail = tools.call("get_execution_trace", {"archive_ref": report.run_id, "mode": "detail"})["content"]
     assert '= {"value"' in detail
+    assert " behind skipped" in detail
     for wrong in ({}, {"trace_key": "x"}, {"archive_ref": report.run_id, "mode": "all"}):
         answer = tools.call("get_execution_trace", wrong)
         assert not answer["found"]

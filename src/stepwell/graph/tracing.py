@@ -13,7 +13,7 @@ from stepwell.graph.inspect_executions import load_execution
 MODES = ("summary", "tool_calls", "detail")
 _ROOM = MAX_ANSWER_BYTES - 1_000
 _STATUSES = {
-    "completed": "success", "failed": "failure", "skipped": "rejected", "running": "pending", "ready": "pending",
+    "completed": "success", "failed": "failure", "skipped": "skipped", "running": "pending", "ready": "pending",
     "waiting": "pending",
 }  # fmt: skip
 
