@@ -56,6 +56,8 @@ async def test_a_tool_that_failed_or_was_denied_is_no_success(graphs, tools):
             seen = tools.call("get_execution_trace", {"archive_ref": handle.run_id, "mode": "tool_calls"})["content"]
             assert " send rejected " in seen
             if not given:
+                summary = tools.call("get_execution_trace", {"archive_ref": handle.run_id})["content"]
+                assert "fetch ×1, broken ×1 (1 without success), send ×1 (1 without success)" in summary
                 assert " fetch success " in seen
                 assert " broken failure " in seen
                 assert " unknown_tool failure " in seen

@@ -110,8 +110,12 @@ def _summary(nodes: list[NodeRecord], calls: list[NodeRecord]) -> list[str]:
     if len(failed) > 5:
         lines.append(f"… and {len(failed) - 5} more failed nodes: workflow_inspect get_execution shows them")
     tools = Counter(_shown(record.name) for record in calls)
+    wrong = Counter(_shown(record.name) for record in calls if _status(record) in ("failure", "rejected", "cancelled"))
     if tools:
-        shown = ", ".join(f"{name} ×{count}" for name, count in tools.most_common(30))
+        shown = ", ".join(
+            f"{name} ×{count}" + (f" ({wrong[name]} without success)" if wrong[name] else "")
+            for name, count in tools.most_common(30)
+        )
         lines.append(f"tools: {shown}" + (f" and {len(tools) - 30} more" if len(tools) > 30 else ""))
         lines.append("mode=tool_calls shows each call")
     else:
@@ -119,10 +123,13 @@ def _summary(nodes: list[NodeRecord], calls: list[NodeRecord]) -> list[str]:
     return lines
 
 
+def _status(record: NodeRecord) -> str:
+    return "cancelled" if record.reason == "cancelled" else record.verdict or _STATUSES[record.status]
+
+
 def _call(record: NodeRecord, *, with_result: bool) -> str:
-    status = "cancelled" if record.reason == "cancelled" else record.verdict or _STATUSES[record.status]
     took = f" {record.duration_ms:.0f} ms" if record.duration_ms is not None else ""
-    line = f"{record.node_id} {_shown(record.name)} {status}{took}"
+    line = f"{record.node_id} {_shown(record.name)} {_status(record)}{took}"
     if record.input not in (None, {}):
         line += f" {_json(bounded(record.input, 400 if with_result else 700))}"
     if record.error is not None:
