@@ -22,6 +22,7 @@ from stepwell.storage.declaration import DataStorage, ScopeModel
 
 PROJECT_ID = "01936d3f-6a00-7000-8000-0000000000b7"
 MANY_NODES = 2_000
+TEXT = '"x"'  # JSON as well as text: so it fits the two inputs of a node
 Edges = list[tuple[int, int]]
 
 
@@ -51,7 +52,7 @@ def rows(options: Options) -> Iterator[Row]:
     async def run(name: str, count: int) -> float:
         beating = asyncio.create_task(beat())
         started = perf_counter()
-        start = {"nodes": {_id(0): {"text": "x"}}}
+        start = {"nodes": {_id(0): {"text": TEXT}}}
         report = await (await host.start(project, f"workflow:{_key(name)}", input=start)).report()
         taken = perf_counter() - started
         beating.cancel()
@@ -144,15 +145,21 @@ def _fan_out(count: int) -> tuple[int, Edges]:
 
 
 def _random(count: int) -> tuple[int, Edges]:
+    """Every other node joins two branches."""
     seed = random.Random(1)
-    return count, [(seed.randrange(max(0, node - 50), node), node) for node in range(1, count)]
+    return count, [
+        (source, node)
+        for node in range(1, count)
+        for source in sorted({seed.randrange(max(0, node - 50), node) for _ in range(1 + node % 2)})
+    ]
 
 
 def _save(folder: Path, key: str, count: int, edges: Edges) -> None:
     nodes = [{"nodeId": _id(n), "nodeType": "io/input_text", "name": f"n{n}", "config": {}} for n in range(count)]
+    ports: list[Iterator[str]] = [iter(("text", "json_text")) for _ in range(count)]
     wires: list[dict[str, Any]] = [
         {"edgeId": str(uuid.uuid5(uuid.NAMESPACE_OID, f"{a} {b}")), "sourceNode": _id(a), "sourcePort": "text",
-         "targetNode": _id(b), "targetPort": "text"}
+         "targetNode": _id(b), "targetPort": next(ports[b])}
         for a, b in edges
     ]  # fmt: skip
     path = folder / "workflows" / key / "workflow.json"
