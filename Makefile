@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# One more than there are processors: many tests wait for a server, a lock or a killed process.
+WORKERS ?= $(shell $(PYTHON) -c 'import os; print((os.cpu_count() or 1) + 1)')
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check bench lock clean
@@ -22,7 +24,7 @@ demo: $(READY) ## import real documents, ask questions, look at what was stored
 	@$(BIN)/python scripts/demo.py
 
 test: $(READY) ## every test, also those that kill processes
-	@$(BIN)/python -m pytest -q -n auto
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist worksteal
 
 check: $(READY) ## style, types, architecture, repository, documentation
 	@$(BIN)/ruff check .
