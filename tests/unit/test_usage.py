@@ -58,12 +58,32 @@ async def test_concurrent_runs_lose_nothing(spaces):
     assert (day[:15], total) == ("tokenUsage.day.", TOTAL)
 
 
-async def test_a_report_repeated_by_a_resumed_run_counts_once(spaces):
-    first = TokenUsage("r", [spaces[0]], spaces[1])
-    await first.report(input_tokens=5)
-    again = TokenUsage("r", [spaces[0]], spaces[1], sequence=0)  # the journal had not recorded it
-    await again.report(input_tokens=5)
+async def test_a_resumed_run_completes_the_report_its_process_died_over(spaces):
+    told = []
+
+    async def on_report(report: TokenReport, sequence: int, node: str) -> None:
+        told.append((report.input_tokens, sequence, node))
+
+    died = TokenUsage("r", [spaces[0]], node=lambda: "ask")  # it got no further than the first total
+    await died.report(input_tokens=5)
+    again = TokenUsage("r", [spaces[0]], spaces[1], on_report=on_report)
+    assert await again.complete() == "ask"
+    assert await again.complete() is None
     await again.report(input_tokens=7)
+    assert told == [(5, 1, "ask"), (7, 2, "")]
+    for space in spaces:
+        total = await space.get_value(TOTAL)
+        assert (total["input"], total["calls"]) == (12, 2)
+
+
+async def test_a_report_is_counted_whole_though_who_makes_it_is_cancelled(spaces):
+    usage = TokenUsage("r", [spaces[0]], spaces[1])
+    reporting = asyncio.create_task(usage.report(input_tokens=5))
+    await asyncio.sleep(0)
+    reporting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reporting
+    await usage.report(input_tokens=7)
     for space in spaces:
         assert (await space.get_value(TOTAL))["input"] == 12
 

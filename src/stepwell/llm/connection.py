@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from stepwell.errors import StepwellError
@@ -72,7 +72,7 @@ class Connection:
                 model_request_parameters=prepared.parameters,
             )  # fmt: skip
             answer = self._answer(response, prepared, partial=False)
-            await _surely(listener.used(answer))
+            await listener.used(answer)
             return answer
 
         return await self._attempts(once, listener, lambda: False)
@@ -126,10 +126,10 @@ class Connection:
                 raise truncated(self.spec)  # noqa: TRY301  (it is reported and raised like what the provider raises)
         except BaseException:
             if opened is not None:
-                await _surely(listener.used(self._answer(opened.get(), prepared, partial=True)))
+                await listener.used(self._answer(opened.get(), prepared, partial=True))
             raise
         answer = self._answer(response, prepared, partial=stopped)
-        await _surely(listener.used(answer))
+        await listener.used(answer)
         return answer
 
     def _is_truncated(self, response: "ModelResponse") -> bool:
@@ -172,16 +172,6 @@ class Connection:
         from stepwell.llm.translation import answer_of
 
         return answer_of(response, prepared.model.system, prepared.model.base_url, partial=partial)
-
-
-async def _surely(reporting: "Coroutine[Any, Any, None]") -> None:
-    """Report also where the call is cancelled meanwhile: what was used has to be paid for."""
-    task = asyncio.ensure_future(reporting)
-    try:
-        await asyncio.shield(task)
-    except asyncio.CancelledError:
-        await asyncio.wait({task})
-        raise
 
 
 class _Prepared(NamedTuple):

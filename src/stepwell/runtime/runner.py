@@ -258,6 +258,8 @@ async def _in_turn(journal: Journal, request: RunRequest, session: RunSession, c
 
 async def _execute(request: RunRequest, session: RunSession, context: Context) -> _Outcome:
     enter_run(session)
+    if request.history is not None and (node := await context.token_usage.complete()) is not None:
+        session.completed_report(node)
     workflow = request.entrypoint.workflow
     result = await call_user_code(session, workflow.function, workflow.arguments(request.input, context), {})
     await session.tasks.finish()
@@ -343,12 +345,12 @@ def _usage(project: Project, request: RunRequest, session: RunSession, storage: 
         totals.append(storage.scopes.kv)
     history = request.history
 
-    async def on_report(report: TokenReport, sequence: int) -> None:
-        await session.token_report(report, sequence, usage.total)
+    async def on_report(report: TokenReport, sequence: int, node: str) -> None:
+        await session.token_report(report, sequence, usage.total, node)
 
     usage = TokenUsage(
         request.run_id, totals, storage.host.kv.conversation if request.conversation_id else None,
-        on_report=on_report, already_reported=session.already_reported,
+        on_report=on_report, node=session.reporting_node, already_reported=session.already_reported,
         sequence=history.usage_sequence if history else 0, total=history.usage_total if history else None,
     )  # fmt: skip
     return usage

@@ -286,20 +286,25 @@ class RunSession:
 
     def already_reported(self) -> bool:
         """True for a token report that a workflow's own body makes again while it is replayed."""
-        frame = current_frame()
-        path = frame.path if frame is not None else ""
+        frame, path = current_frame(), self.reporting_node()
         if (frame is None or (frame.is_body and not frame.fresh)) and self._usage_left.get(path, 0) > 0:
             self._usage_left[path] -= 1
             return True
         return False
 
-    async def token_report(self, report: TokenReport, sequence: int, total: dict[str, int]) -> None:
-        """A token report was counted."""
+    def reporting_node(self) -> str:
+        """The path of the node that a token report is made in; of the workflow's own body it is empty."""
         frame = current_frame()
-        fields = {name: value for name, value in report._asdict().items() if value is not None}
-        self.emit(
-            "token_usage.reported", node=frame.path if frame else "", sequence=sequence, report=fields, total=total
-        )
+        return frame.path if frame is not None else ""
+
+    async def token_report(self, report: TokenReport, sequence: int, total: dict[str, int], node: str) -> None:
+        """A token report was counted; returns when that is durable."""
+        self.emit("token_usage.reported", node=node, sequence=sequence, report=report.fields(), total=total)
+        await self.flush()
+
+    def completed_report(self, node: str) -> None:
+        """The totals had a report that the events had not: a body that makes it again is not counted again."""
+        self._usage_left[node] = self._usage_left.get(node, 0) + 1
 
     def append_place(self) -> AppendPlace | None:
         """Where messages are appended now, if that is the body of a workflow: a resumed run goes through it again."""

@@ -81,6 +81,10 @@ class TokenReport(NamedTuple):
             )
         return self._replace(total_tokens=self.total_tokens if self.total_tokens is not None else total)
 
+    def fields(self) -> dict[str, Any]:
+        """What is known of it, as JSON."""
+        return {name: value for name, value in self._asdict().items() if value is not None}
+
     def amounts(self) -> dict[str, int]:
         """What this report adds to a total."""
         return {

@@ -3,8 +3,9 @@
 Totals are entries at the host location: `tokenUsage.total` of the project and of the conversation (and of all
 projects under the workflow scope model), in the project one `tokenUsage.day.<date>` a day, and in the conversation one
 `tokenUsage.entry.<runId>.<sequence>` a report.
-Beside each total stands `tokenUsage.run.<runId>`, the sequence counted last, in the same commit: a report that a
-resumed run makes again is recognised and not counted twice. It is removed when the run ends.
+Beside each total stands `tokenUsage.run.<runId>`, the report counted last and its sequence, in the same commit. The
+next one is counted when the run's events have the last one: so a process that dies in between leaves at most one that
+not every total and not the events have, and a resumed run completes it. The mark is removed when the run ends.
 """
 
 import asyncio
@@ -19,7 +20,7 @@ from stepwell.usage.report import EMPTY_TOTAL, TokenReport, add
 
 TOTAL = "tokenUsage.total"
 
-OnReport = Callable[[TokenReport, int], Awaitable[None]]
+OnReport = Callable[[TokenReport, int, str], Awaitable[None]]
 
 
 class TokenUsage:
@@ -29,7 +30,8 @@ class TokenUsage:
         run_id: the run.
         totals: the namespaces that keep a total, in the order they are written.
         conversation: the conversation's namespace, which also keeps every report.
-        on_report: awaited with each report and its sequence.
+        on_report: awaited with each report, its sequence and its node; returns when that is durable.
+        node: the path of the node that reports now.
         already_reported: asked before counting; True for a report that a resumed run merely makes again.
         sequence, total: the last sequence and the sum of a resumed run so far.
     """
@@ -43,6 +45,7 @@ class TokenUsage:
         conversation: KeyValue | None = None,
         *,
         on_report: OnReport | None = None,
+        node: Callable[[], str] = str,
         already_reported: Callable[[], bool] | None = None,
         sequence: int = 0,
         total: dict[str, int] | None = None,
@@ -51,8 +54,10 @@ class TokenUsage:
         self._totals = totals
         self._conversation = conversation
         self._on_report = on_report
+        self._node = node
         self._already_reported = already_reported
         self._sequence = sequence
+        self._mark = f"tokenUsage.run.{run_id}"
         self._order = asyncio.Lock()
         self.total = total or dict(EMPTY_TOTAL)
 
@@ -65,47 +70,65 @@ class TokenUsage:
         checked = (report if report is not None else TokenReport.of(**fields)).checked()
         if self._already_reported is not None and self._already_reported():
             return
-        amounts = checked.amounts()
+        counting = asyncio.ensure_future(self._in_order(checked, self._node()))
+        try:
+            await asyncio.shield(counting)
+        except asyncio.CancelledError:  # what was used has to be paid for, and half a report would hide the next one
+            await asyncio.wait({counting})
+            raise
+
+    async def complete(self) -> str | None:
+        """Count a report to its end that a process died over, before a resumed run goes on; returns its node."""
+        mark = await self._totals[0].get_value(self._mark)  # written first
+        if mark is None or mark["sequence"] != self._sequence + 1:
+            return None
+        await self._in_order(TokenReport.of(**mark["report"]), mark["node"])
+        return str(mark["node"])
+
+    async def _in_order(self, report: TokenReport, node: str) -> None:
         async with self._order:
-            sequence = self._sequence + 1
-            for number, namespace in enumerate(self._totals):
-                await namespace.transact(self._counting(sequence, amounts, day=checked if number == 0 else None))
-            if self._conversation is not None:
-                await self._conversation.transact(self._counting(sequence, amounts, entry=checked))
-            self._sequence = sequence
-            self.total = add(self.total, amounts)
-            if self._on_report is not None:
-                await self._on_report(checked, sequence)
+            await self._count(report, node)
+
+    async def _count(self, report: TokenReport, node: str) -> None:
+        sequence, amounts = self._sequence + 1, report.amounts()
+        mark = {"sequence": sequence, "node": node, "report": report.fields()}
+        for number, namespace in enumerate(self._totals):
+            await namespace.transact(self._counting(mark, amounts, day=report if number == 0 else None))
+        if self._conversation is not None:
+            await self._conversation.transact(self._counting(mark, amounts, entry=report))
+        self._sequence = sequence
+        self.total = add(self.total, amounts)
+        if self._on_report is not None:
+            await self._on_report(report, sequence, node)
 
     def _counting(
         self,
-        sequence: int,
+        mark: dict[str, Any],
         amounts: dict[str, int],
         *,
         entry: TokenReport | None = None,
         day: TokenReport | None = None,
     ) -> Callable[[Transaction], Awaitable[None]]:
-        marker = f"tokenUsage.run.{self._run_id}"
-
         async def body(tx: Transaction) -> None:
-            if sequence <= (await tx.get_value(marker) or 0):
+            counted = await tx.get_value(self._mark)
+            if counted is not None and mark["sequence"] <= counted["sequence"]:
                 return
-            await tx.set_value(marker, sequence)
+            await tx.set_value(self._mark, mark)
             await tx.set_value(TOTAL, add(await tx.get_value(TOTAL), amounts))
             if day is not None:
                 key = f"{DAY}{iso_time(now_micros())[:10]}"
                 await tx.set_value(key, with_report(await tx.get_value(key), day))
             if entry is not None:
-                fields = {name: value for name, value in entry._asdict().items() if value is not None}
-                await tx.set_value(f"tokenUsage.entry.{self._run_id}.{sequence}", fields)
+                await tx.set_value(f"tokenUsage.entry.{self._run_id}.{mark['sequence']}", entry.fields())
 
         return body
 
     async def close(self) -> None:
         """The run ended: drop the marks that only a resumed run would need."""
-        if self._sequence:
-            for namespace in filter(None, (*self._totals, self._conversation)):
-                await namespace.delete_value(f"tokenUsage.run.{self._run_id}")
+        async with self._order:
+            if self._sequence:
+                for namespace in filter(None, (*self._totals, self._conversation)):
+                    await namespace.delete_value(self._mark)
 
 
 class NoTokenUsage:
@@ -118,6 +141,9 @@ class NoTokenUsage:
 
     async def report(self, report: TokenReport | None = None, **fields: Any) -> None:
         """Do nothing."""
+
+    async def complete(self) -> None:
+        """Nothing was counted."""
 
     async def close(self) -> None:
         """Nothing is open."""
