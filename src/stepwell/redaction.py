@@ -7,7 +7,7 @@ It sits on every event, so the common case (nothing secret inside) is one regula
 
 import base64
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
@@ -96,22 +96,30 @@ class Redactor:
     def value(self, value: Any) -> Any:
         """The JSON value with every secret masked; the same object where nothing had to be."""
         if isinstance(value, str):
+            if len(value) < MIN_SECRET:
+                return value
             masked = self.text(value)
             return value if masked == value else masked
         if isinstance(value, Mapping):
-            changed = {key: self._field(key, child) for key, child in value.items()}
-            same = all(changed[key] is child for key, child in value.items())
-            return value if same else changed
+            return self._replaced(value, value.items(), dict)
         if isinstance(value, (list, tuple)):
-            children = [self.value(child) for child in value]
-            same = all(new is old for new, old in zip(children, value, strict=True))
-            return value if same else children
+            return self._replaced(value, enumerate(value), list)
         return value
 
-    def _field(self, name: Any, value: Any) -> Any:
-        if value and isinstance(value, (str, list, tuple)) and isinstance(name, str) and says_secret(name):
-            return MASK
-        return self.value(value)
+    def _replaced(self, value: Any, items: Iterable[tuple[Any, Any]], copy: Callable[[Any], Any]) -> Any:
+        """A container with its children masked; it is copied when the first one has to be."""
+        changed = None
+        for place, child in items:
+            if not child or child is True:
+                continue
+            if type(place) is str and isinstance(child, (str, list, tuple)) and says_secret(place):
+                masked: Any = MASK
+            else:
+                masked = self.value(child)
+            if masked is not child:
+                changed = copy(value) if changed is None else changed
+                changed[place] = masked
+        return value if changed is None else changed
 
 
 def _spans(text: str, start: str, shape: re.Pattern[str]) -> Iterator[tuple[int, int]]:
