@@ -50,9 +50,11 @@ def test_a_composition_that_is_killed_again_and_again(seed: int):
     assert report["status"] == "completed"
     assert report["output"]["verdict"] == "approved"
     assert report["output"]["text"] == "Here is a greeting. Here is thank ada. Here is a farewell."
-    assert (report["tokens"]["total"], report["tokens"]["calls"]) == (36, 2)
+    # A call is made again where the process died before its answer was durable; every one is counted, once.
     total = json.loads(stepwell("usage", "--json", "--project", PROJECT).stdout)["tokens"]
-    assert (total["total"], total["calls"]) == (36, 2)
+    assert total == report["tokens"]
+    assert total["total"] == total["calls"] * 18
+    assert 2 <= total["calls"] <= 2 + kills
     messages = json.loads(stepwell("conversations", "show", talk, "--json", "--project", PROJECT).stdout)["messages"]
     assert [message["role"] for message in messages] == ["user", "assistant"]
     events = json.loads(stepwell("runs", "events", run_id, "--json", "--project", PROJECT).stdout)["items"]

@@ -1,6 +1,5 @@
 """A process that dies between the totals and the run's events: no report is lost, and none is counted twice."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -15,9 +14,8 @@ from tests.agents import AgentBench, MakeServer, providers_at
 def dying(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The run is cut off when its totals have a report; until `undo()`."""
 
-    async def die(session: RunSession, *_: Any) -> None:
+    def die(session: RunSession, *_: Any) -> None:
         session.break_off(StepwellError("the process is killed"))
-        await asyncio.sleep(0.2)  # it is stopped meanwhile
 
     monkeypatch.setattr(RunSession, "token_report", die)
     return monkeypatch

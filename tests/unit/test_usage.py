@@ -61,7 +61,7 @@ async def test_concurrent_runs_lose_nothing(spaces):
 async def test_a_resumed_run_completes_the_report_its_process_died_over(spaces):
     told = []
 
-    async def on_report(report: TokenReport, sequence: int, node: str) -> None:
+    def on_report(report: TokenReport, sequence: int, node: str) -> None:
         told.append((report.input_tokens, sequence, node))
 
     died = TokenUsage("r", [spaces[0]], node=lambda: "ask")  # it got no further than the first total

@@ -345,12 +345,13 @@ def _usage(project: Project, request: RunRequest, session: RunSession, storage: 
         totals.append(storage.scopes.kv)
     history = request.history
 
-    async def on_report(report: TokenReport, sequence: int, node: str) -> None:
-        await session.token_report(report, sequence, usage.total, node)
+    def on_report(report: TokenReport, sequence: int, node: str) -> None:
+        session.token_report(report, sequence, usage.total, node)
 
     usage = TokenUsage(
         request.run_id, totals, storage.host.kv.conversation if request.conversation_id else None,
-        on_report=on_report, node=session.reporting_node, already_reported=session.already_reported,
+        on_report=on_report, settled=session.flush, node=session.reporting_node,
+        already_reported=session.already_reported,
         sequence=history.usage_sequence if history else 0, total=history.usage_total if history else None,
     )  # fmt: skip
     return usage

@@ -297,10 +297,9 @@ class RunSession:
         frame = current_frame()
         return frame.path if frame is not None else ""
 
-    async def token_report(self, report: TokenReport, sequence: int, total: dict[str, int], node: str) -> None:
-        """A token report was counted; returns when that is durable."""
+    def token_report(self, report: TokenReport, sequence: int, total: dict[str, int], node: str) -> None:
+        """A token report was counted."""
         self.emit("token_usage.reported", node=node, sequence=sequence, report=report.fields(), total=total)
-        await self.flush()
 
     def completed_report(self, node: str) -> None:
         """The totals had a report that the events had not: a body that makes it again is not counted again."""

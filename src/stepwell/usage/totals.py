@@ -20,7 +20,7 @@ from stepwell.usage.report import EMPTY_TOTAL, TokenReport, add
 
 TOTAL = "tokenUsage.total"
 
-OnReport = Callable[[TokenReport, int, str], Awaitable[None]]
+OnReport = Callable[[TokenReport, int, str], None]
 
 
 class TokenUsage:
@@ -30,7 +30,8 @@ class TokenUsage:
         run_id: the run.
         totals: the namespaces that keep a total, in the order they are written.
         conversation: the conversation's namespace, which also keeps every report.
-        on_report: awaited with each report, its sequence and its node; returns when that is durable.
+        on_report: called with each report, its sequence and its node.
+        settled: awaited before a report: the one before is durable where `on_report` put it.
         node: the path of the node that reports now.
         already_reported: asked before counting; True for a report that a resumed run merely makes again.
         sequence, total: the last sequence and the sum of a resumed run so far.
@@ -44,7 +45,8 @@ class TokenUsage:
         totals: list[KeyValue],
         conversation: KeyValue | None = None,
         *,
-        on_report: OnReport | None = None,
+        on_report: OnReport = lambda *_: None,
+        settled: Callable[[], Awaitable[None]] | None = None,
         node: Callable[[], str] = str,
         already_reported: Callable[[], bool] | None = None,
         sequence: int = 0,
@@ -54,6 +56,7 @@ class TokenUsage:
         self._totals = totals
         self._conversation = conversation
         self._on_report = on_report
+        self._settled = settled
         self._node = node
         self._already_reported = already_reported
         self._sequence = sequence
@@ -87,6 +90,8 @@ class TokenUsage:
 
     async def _in_order(self, report: TokenReport, node: str) -> None:
         async with self._order:
+            if self._settled is not None:
+                await self._settled()
             await self._count(report, node)
 
     async def _count(self, report: TokenReport, node: str) -> None:
@@ -98,8 +103,7 @@ class TokenUsage:
             await self._conversation.transact(self._counting(mark, amounts, entry=report))
         self._sequence = sequence
         self.total = add(self.total, amounts)
-        if self._on_report is not None:
-            await self._on_report(report, sequence, node)
+        self._on_report(report, sequence, node)
 
     def _counting(
         self,
